@@ -95,7 +95,7 @@
 #define UNET_CALL_MAX_ROWS (2 * UNET_CALL_MAX_IMAGES)
 /* Images of one latent size between their first and last step. */
 #define SAMPLER_MAX_IMAGES 16
-/* Callers without a request whose share of past work is remembered (engine/loop/turns.h). */
+/* Callers without a request whose share of past work is remembered (engine/drawing/turns.h). */
 #define CALLERS_REMEMBERED_MAX 256
 
 /* engine: cached encoded texts (engine/drawing/text_cache.c); one of SD-1.5 takes 118 KB in bf16 */
@@ -109,7 +109,7 @@
 #define LORA_MEMORY_MAX_MB (1 << 24)  /* of --lora-memory */
 #define ADAPTER_WEIGHT_MAX 100.0      /* either sign */
 
-/* engine: checkpoints below --model-root (engine/model_folder.c) */
+/* engine: checkpoints below --model-root (engine/loop/model_folder.c) */
 #define MODEL_NAME_MAX_BYTES 255
 #define MODEL_FOLDER_DEPTH 4 /* levels of folders searched */
 #define MODEL_FILES_MAX 1000

@@ -6,7 +6,7 @@
 
 #include "base/limits.h"
 #include "base/monotonic.h"
-#include "engine/implementations.h"
+#include "engine/loop/implementations.h"
 #include "kernels/pack.h"
 #include "kernels/compute/recordings.h"
 #include "models/checkpoint/checkpoint.h"

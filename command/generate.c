@@ -10,7 +10,7 @@
 #include "command/options/scheduler_flags.h"
 #include "command/outputs.h"
 #include "command/progress.h"
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "server/dialect/generate_answer.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #ifndef COMMAND_LATENTS_FILE_H
 #define COMMAND_LATENTS_FILE_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 /* Writes the result's latents. */
 bool latents_save(const char *path, const struct generate_result *result, struct error *err)

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/loop/engine.h"
-#include "engine/model_folder.h"
+#include "engine/loop/model_folder.h"
 #include "command/access.h"
 #include "command/jobs.h"
 #include "command/options/option_forms.h"

@@ -3,7 +3,7 @@
 #ifndef SERVER_SCHEDULERS_H
 #define SERVER_SCHEDULERS_H
 
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 
 /* {"schedulers": [{"name", "class", "display_name", "description", "aliases", "options"}, ...],
  * "default"}; `options` as in scheduler_options_json. `info` may be NULL while there is no model.

@@ -4,7 +4,7 @@
 
 #include "command/options/options.h"
 #include "engine/adapters/adapters.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 /* Cuts [:WEIGHT[:TEXT_WEIGHT]] off the end of `text`. A missing WEIGHT is 1; a missing TEXT_WEIGHT
  * equals WEIGHT. */

@@ -7,7 +7,7 @@
 #include "command/command.h"
 #include "command/options/option_forms.h"
 #include "command/options/options.h"
-#include "engine/implementations.h"
+#include "engine/loop/implementations.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -26,7 +26,7 @@
 #ifndef COMMAND_TUNE_TUNE_H
 #define COMMAND_TUNE_TUNE_H
 
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "kernels/tuner_cache.h"
 
 struct tune_options {

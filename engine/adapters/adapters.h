@@ -29,7 +29,7 @@
 
 struct adapters;
 struct adapter_set;
-struct lora_choice; /* engine/request.h */
+struct lora_choice; /* engine/request/request.h */
 struct row_overlay; /* kernels/compute/overlay.h */
 
 struct adapters_options {

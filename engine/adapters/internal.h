@@ -9,7 +9,7 @@
 #define ENGINE_ADAPTERS_INTERNAL_H
 
 #include "engine/adapters/adapters.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "kernels/compute/overlay.h"
 #include "models/adapter/adapter.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/limits.h"
 #include "engine/scheduler/brownian.h"
-#include "engine/source.h"
+#include "engine/resolve/source.h"
 #include "kernels/random/noise.h"
 #include "engine/scheduler/scheduler.h"
 #include "models/unet.h"
@@ -28,7 +28,7 @@ struct image {
     struct noise_generator generator; /* draws its initial noise, then that of its steps */
     struct brownian *brownian;        /* for a plan that draws Brownian noise, else NULL */
     const float *init_latents;        /* [c][height][width] to start from, or NULL */
-    const float *moments;             /* of the request's pictures (engine/source.h), or NULL */
+    const float *moments;             /* of the request's pictures (engine/resolve/source.h), or NULL */
     const struct image_start *start;  /* during sampler_start: made from the pictures; or NULL */
     bool keeps; /* after each step, restore the part of the picture that the mask keeps */
     const struct row_overlay *overlay; /* of the UNet's weights, for all its rows; NULL: none */

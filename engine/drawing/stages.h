@@ -5,7 +5,7 @@
 
 #include "engine/drawing/latent_colours.h"
 #include "engine/drawing/sampler.h"
-#include "engine/resolve.h"
+#include "engine/resolve/resolve.h"
 
 /* Work in flops: of one evaluation of one image, of its decode, and of encoding all pictures that
  * the request brings. */

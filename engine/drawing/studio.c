@@ -3,8 +3,8 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
-#include "engine/loop/policy.h"
-#include "engine/loop/turns.h"
+#include "engine/drawing/policy.h"
+#include "engine/drawing/turns.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ struct drawing {
     float *previews;        /* owned: [request->images] latents for previews; NULL: no previews */
     int evaluations, pictures_done, previews_decoded;
     double served;      /* flops done for it */
-    double turn, rank;  /* as in engine/loop/policy.h */
+    double turn, rank;  /* as in engine/drawing/policy.h */
     int64_t rows;       /* sum over the UNet calls that it was in */
     uint64_t last_call; /* number of the last of them */
     struct error error; /* why it ends; ERROR_NONE: it goes on */

@@ -3,7 +3,7 @@
  *
  * A request may be admitted at any time and never waits for others just to share a call. Each call
  * of studio_work does one unit of work: a UNet call for the images whose turn it is
- * (engine/loop/policy.h), in which new images first get their texts and noise; one decode; or the
+ * (engine/drawing/policy.h), in which new images first get their texts and noise; one decode; or the
  * encoding of the pictures that a request brings. Between units requests end: done, failed,
  * cancelled or timed out. The end of one request never touches the others: a failed call is
  * repeated for each of its images alone. Only a lost device ends all requests.
@@ -36,7 +36,7 @@ struct studio_preview {
 
 /* Called by studio_work; all but `done` may be NULL. */
 struct studio_hooks {
-    uint64_t caller; /* whoever asked for it (engine/loop/turns.h) */
+    uint64_t caller; /* whoever asked for it (engine/drawing/turns.h) */
     /* Asked between units: true ends the request with ERROR_CANCELLED. */
     bool (*is_cancelled)(void *user);
     void (*begun)(void *user); /* before the first work for the request */

@@ -4,7 +4,7 @@
 #ifndef ENGINE_LOOP_ENGINE_H
 #define ENGINE_LOOP_ENGINE_H
 
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 
 struct engine;
 struct engine_ticket;
@@ -100,7 +100,7 @@ struct engine_callbacks {
      * count towards it. */
     bool has_queue;
     uint64_t caller; /* a number that stands for whoever asked; it has no meaning here
-                        (engine/loop/turns.h) */
+                        (engine/drawing/turns.h) */
     void *user;
 };
 

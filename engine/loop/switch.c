@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/loop/engine_internal.h"
-#include "engine/model_folder.h"
+#include "engine/loop/model_folder.h"
 #include "kernels/team.h"
 
 #include <malloc.h>

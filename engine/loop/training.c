@@ -11,7 +11,7 @@
 #include "base/monotonic.h"
 #include "base/text/json.h"
 #include "base/thread_error.h"
-#include "engine/checkpoint_names.h"
+#include "engine/loop/checkpoint_names.h"
 #include "engine/loop/switch.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/training_job.h"

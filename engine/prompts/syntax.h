@@ -6,7 +6,7 @@
 #define ENGINE_PROMPTS_SYNTAX_H
 
 #include "base/error.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 #define PROMPT_SPACES " \t\n\r\f\v"
 

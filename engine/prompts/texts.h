@@ -4,7 +4,7 @@
 #define ENGINE_PROMPTS_TEXTS_H
 
 #include "engine/prompts/embeddings.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "kernels/dtype.h"
 #include "models/tokenizer/tokenizer.h"
 

@@ -3,7 +3,7 @@
 #ifndef SERVER_DIALECT_GENERATE_ANSWER_H
 #define SERVER_DIALECT_GENERATE_ANSWER_H
 
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 
 #include <jansson.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #ifndef SERVER_DIALECT_GENERATE_JSON_H
 #define SERVER_DIALECT_GENERATE_JSON_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/generation/preview.h"
 
 #include <jansson.h>

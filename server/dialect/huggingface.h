@@ -2,7 +2,7 @@
 #ifndef SERVER_DIALECT_HUGGINGFACE_H
 #define SERVER_DIALECT_HUGGINGFACE_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 #include <stddef.h>
 

@@ -21,8 +21,8 @@
 #ifndef SERVER_GENERATION_GENERATION_H
 #define SERVER_GENERATION_GENERATION_H
 
-#include "engine/request.h"
-#include "engine/resolve.h"
+#include "engine/request/request.h"
+#include "engine/resolve/resolve.h"
 #include "server/generation/preview.h"
 #include "server/http/exchange.h"
 #include "server/later/workers.h"

@@ -5,7 +5,7 @@
 #define SERVER_GENERATION_ORDERS_H
 
 #include "server/dialect/generate_json.h"
-#include "engine/resolve.h"
+#include "engine/resolve/resolve.h"
 #include "server/server.h"
 
 #define GENERATE_JOB_TYPE "generate"

@@ -7,7 +7,7 @@
 #ifndef SERVER_OPENAI_IMAGE_ORDER_H
 #define SERVER_OPENAI_IMAGE_ORDER_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/openai/openai.h"
 
 #include <jansson.h>

@@ -2,7 +2,7 @@
 #ifndef SERVER_OPENAI_OPENAI_H
 #define SERVER_OPENAI_OPENAI_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/dialect/dialect.h"
 #include "server/http/exchange.h"
 

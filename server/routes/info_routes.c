@@ -1,6 +1,6 @@
 /* GET /health, /health/ready, /info and /schedulers: what the daemon says of itself. */
 #include "base/text/json.h"
-#include "engine/implementations.h"
+#include "engine/loop/implementations.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/schedulers.h"

@@ -1,6 +1,6 @@
 #include "server/sdapi/inpaint.h"
 
-#include "engine/source.h"
+#include "engine/resolve/source.h"
 #include "pictures/blur.h"
 #include "pictures/png_encode.h"
 #include "pictures/resize.h"

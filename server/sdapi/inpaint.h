@@ -6,7 +6,7 @@
 #define SERVER_SDAPI_INPAINT_H
 
 #include "base/cancel.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "pictures/picture.h"
 
 /* The inpainting fields of a request. */

@@ -8,7 +8,7 @@
 #ifndef SERVER_SDAPI_REQUEST_H
 #define SERVER_SDAPI_REQUEST_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/sdapi/inpaint.h"
 #include "server/sdapi/samplers.h"
 #include "server/sdapi/settings.h"

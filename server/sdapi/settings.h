@@ -3,7 +3,7 @@
 #ifndef SERVER_SDAPI_SETTINGS_H
 #define SERVER_SDAPI_SETTINGS_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 #include <jansson.h>
 

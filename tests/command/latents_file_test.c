@@ -2,7 +2,7 @@
  * and are drawn from, bit for bit; those of another model are refused with both shapes. With sizes
  * of SD-1.5 taken for granted, AddressSanitizer sees the overrun. */
 #include "command/latents_file.h"
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "tests/check.h"
 #include "tests/models/small/small_folder.h"
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_ENGINE_COMPANY_H
 #define TESTS_ENGINE_COMPANY_H
 
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 
 struct company {
     const char *model;      /* a folder */

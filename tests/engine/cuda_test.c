@@ -4,7 +4,7 @@
  * that is lost is said to be.
  *
  * usage: cuda_test MODEL_FOLDER quick|full */
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 #include "tests/engine/adapters/adapter_rig.h"

@@ -1,9 +1,9 @@
-/* In the place of engine/pipeline.c, for tests of what stands above it: a pipeline that has a
+/* In the place of engine/loop/pipeline.c, for tests of what stands above it: a pipeline that has a
  * studio and nothing else. The test makes the studio in its own pipeline_create. */
 #ifndef TESTS_ENGINE_IDLE_PIPELINE_H
 #define TESTS_ENGINE_IDLE_PIPELINE_H
 
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "tests/engine/no_adapters.h"
 
 static struct studio *idle_studio;

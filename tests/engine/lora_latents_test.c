@@ -3,7 +3,7 @@
  * adapters beside the weights. Float32 on both sides.
  *
  * usage: lora_latents_test MODEL_FOLDER LORA_FOLDER LATENTS.safetensors */
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 #include "tests/kernels/cpu/level.h"

@@ -1,9 +1,9 @@
-/* What a pipeline in the place of engine/pipeline.c says of adapters and embeddings: it has none.
+/* What a pipeline in the place of engine/loop/pipeline.c says of adapters and embeddings: it has none.
  */
 #ifndef TESTS_ENGINE_NO_ADAPTERS_H
 #define TESTS_ENGINE_NO_ADAPTERS_H
 
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 
 void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user) {
     (void)pipeline, (void)switched, (void)user;

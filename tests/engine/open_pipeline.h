@@ -2,7 +2,7 @@
 #ifndef TESTS_ENGINE_OPEN_PIPELINE_H
 #define TESTS_ENGINE_OPEN_PIPELINE_H
 
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * Poisson arrivals, half of 4 and half of 30 evaluations, against one request after the other; and
  * for one caller beside others who flood. Time is simulated, so the figures are the same on every
  * machine. */
-#include "engine/loop/policy.h"
-#include "engine/loop/turns.h"
+#include "engine/drawing/policy.h"
+#include "engine/drawing/turns.h"
 #include "tests/check.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The range checks of a request: each limit of base/limits.h, with the API's names in the error. */
 #include "base/limits.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What a request becomes for one checkpoint, and what is refused because of it: the same request is
  * right for one and wrong for another. The names of the fields are the API's. */
-#include "engine/resolve.h"
+#include "engine/resolve/resolve.h"
 #include "tests/check.h"
 #include "tests/engine/sd15.h"
 

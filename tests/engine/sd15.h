@@ -2,7 +2,7 @@
 #ifndef TESTS_ENGINE_SD15_H
 #define TESTS_ENGINE_SD15_H
 
-#include "engine/resolve.h"
+#include "engine/resolve/resolve.h"
 
 /* Its scheduler/scheduler_config.json; the caller's. */
 static inline json_t *sd15_scheduler_json(void) {

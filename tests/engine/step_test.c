@@ -4,7 +4,7 @@
  * they are printed, and bounded.
  *
  * usage: step_test MODEL_FOLDER */
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "tests/check.h"
 
 #include <dlfcn.h>

@@ -7,7 +7,7 @@
  * usage: training_load_test CHECKPOINT PICTURES [limited: also with less memory] */
 #include "base/file.h"
 #include "base/text/json.h"
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "engine/training_job/training_job.h"
 #include "kernels/team.h"
 #include "tests/check.h"

@@ -22,7 +22,7 @@
  */
 #include "base/monotonic.h"
 #include "engine/adapters/adapters.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "kernels/compute/compute.h"
 #include "kernels/compute/overlay.h"
 #include "kernels/compute/recordings.h"

@@ -5,7 +5,7 @@
 #define TESTS_ENGINE_ADAPTERS_ADAPTER_RIG_H
 
 #include "engine/adapters/adapters.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"
 

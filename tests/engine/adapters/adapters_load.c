@@ -4,7 +4,7 @@
  * usage: adapters_load MODEL FILE [TIMES]: sends FILE again and again to a registry over MODEL. */
 #include "engine/adapters/adapters.h"
 #include "base/monotonic.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "kernels/devices.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"

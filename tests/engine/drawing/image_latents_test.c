@@ -3,7 +3,7 @@
  * tests/reference/image_latents.py from the bundled checkpoint. Float32 on both sides.
  *
  * usage: image_latents_test MODEL_FOLDER LATENTS.safetensors */
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "models/checkpoint/safetensors.h"
 #include "pictures/png_encode.h"
 #include "tests/check.h"

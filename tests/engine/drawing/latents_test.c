@@ -4,7 +4,7 @@
  *
  * usage: latents_test MODEL_FOLDER LATENTS.safetensors FOLDER_OF_THE_LATER_SCHEDULERS */
 #include "base/metrics.h"
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 #include "tests/kernels/cpu/level.h"

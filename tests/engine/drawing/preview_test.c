@@ -3,7 +3,7 @@
  * the linear map the mean colour of what each latent covers, by the VAE all of it.
  *
  * usage: preview_test MODEL_FOLDER */
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "tests/check.h"
 
 #include <math.h>

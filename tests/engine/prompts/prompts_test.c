@@ -3,7 +3,7 @@
  * drawn with them. Float32 on both sides.
  *
  * usage: prompts_test MODEL_FOLDER LORA_FOLDER FOLDER_OF_PROMPTS */
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "engine/prompts/encode.h"
 #include "tests/check.h"
 #include "tests/models/small/small_models.h"

@@ -5,7 +5,7 @@
  * has a device that takes so long to say how it is, with "images=4"
  * four images share a step; no two that are "heavy" fit into any memory. A prompt of "fail:device",
  * "fail:lost", "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 #include "tests/engine/idle_stages.h"
 #include "tests/engine/no_adapters.h"
 #include "tests/engine/sd15.h"

@@ -3,8 +3,8 @@
  * resolve -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line draws one
  * request after the other (pipeline_generate); the daemon's engine thread (engine/loop/engine.h) draws
  * all of them at once in the pipeline's studio. */
-#ifndef ENGINE_PIPELINE_H
-#define ENGINE_PIPELINE_H
+#ifndef ENGINE_LOOP_PIPELINE_H
+#define ENGINE_LOOP_PIPELINE_H
 
 #include "base/choice.h"
 #include "engine/adapters/adapters.h"

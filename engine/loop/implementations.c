@@ -1,4 +1,4 @@
-#include "engine/implementations.h"
+#include "engine/loop/implementations.h"
 
 const struct implementation *implementations_of(
     const struct kernels *kernels, enum dtype weight_dtype) {

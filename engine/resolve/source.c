@@ -1,4 +1,4 @@
-#include "engine/source.h"
+#include "engine/resolve/source.h"
 
 #include "pictures/png_encode.h"
 #include "pictures/resize.h"

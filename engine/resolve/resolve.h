@@ -1,13 +1,13 @@
 /* A request resolved for one checkpoint, once, before it waits for its turn. Everything that can be
  * wrong with a request is found here; whoever draws or describes it reads the result. Any
  * thread. */
-#ifndef ENGINE_RESOLVE_H
-#define ENGINE_RESOLVE_H
+#ifndef ENGINE_RESOLVE_RESOLVE_H
+#define ENGINE_RESOLVE_RESOLVE_H
 
 #include "engine/adapters/adapters.h"
 #include "engine/prompts/texts.h"
-#include "engine/request.h"
-#include "engine/source.h"
+#include "engine/request/request.h"
+#include "engine/resolve/source.h"
 
 /* What resolving needs to know of a checkpoint. Everything is borrowed. */
 struct resolve_figures {

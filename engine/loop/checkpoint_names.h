@@ -1,8 +1,8 @@
 /* The checkpoints of training jobs, registered among the adapters: each can be used as NAME@STEP
  * while it exists. The functions wait for files and for the registry; call them from any thread but
  * the engine's. */
-#ifndef ENGINE_CHECKPOINT_NAMES_H
-#define ENGINE_CHECKPOINT_NAMES_H
+#ifndef ENGINE_LOOP_CHECKPOINT_NAMES_H
+#define ENGINE_LOOP_CHECKPOINT_NAMES_H
 
 #include "engine/adapters/adapters.h"
 

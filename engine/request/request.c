@@ -1,4 +1,4 @@
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 #include "base/limits.h"
 #include "base/text/utf8.h"

@@ -1,7 +1,7 @@
-#include "engine/loop/turns.h"
+#include "engine/drawing/turns.h"
 
 #include "base/limits.h"
-#include "engine/loop/policy.h"
+#include "engine/drawing/policy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,10 +6,10 @@
  * channels decides. With 4 channels it draws the whole picture, and after each step the masked-out
  * part is replaced by the picture at that step's noise level. With 9 channels it sees the mask and
  * the masked picture at every step. */
-#ifndef ENGINE_SOURCE_H
-#define ENGINE_SOURCE_H
+#ifndef ENGINE_RESOLVE_SOURCE_H
+#define ENGINE_RESOLVE_SOURCE_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "kernels/random/noise.h"
 #include "pictures/picture.h"
 

@@ -15,8 +15,8 @@
  * policy_rank; if there is only one caller, it is exactly that order.
  *
  * Callers are numbers that have no meaning here. One thread at a time. */
-#ifndef ENGINE_LOOP_TURNS_H
-#define ENGINE_LOOP_TURNS_H
+#ifndef ENGINE_DRAWING_TURNS_H
+#define ENGINE_DRAWING_TURNS_H
 
 #include "base/error.h"
 

@@ -2,8 +2,8 @@
  * folder is named by its path below the root; a .safetensors file by its path without the ending
  * (with it, if a folder has the same name). A name is looked up among the checkpoints found, never
  * appended to a path. */
-#ifndef ENGINE_MODEL_FOLDER_H
-#define ENGINE_MODEL_FOLDER_H
+#ifndef ENGINE_LOOP_MODEL_FOLDER_H
+#define ENGINE_LOOP_MODEL_FOLDER_H
 
 #include "base/error.h"
 #include "base/limits.h"

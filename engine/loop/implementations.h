@@ -1,7 +1,7 @@
 /* Which implementation a device uses for which operation (struct kernels' implementations), for
  * people and programs. */
-#ifndef ENGINE_IMPLEMENTATIONS_H
-#define ENGINE_IMPLEMENTATIONS_H
+#ifndef ENGINE_LOOP_IMPLEMENTATIONS_H
+#define ENGINE_LOOP_IMPLEMENTATIONS_H
 
 #include "kernels/kernels.h"
 

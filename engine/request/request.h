@@ -1,7 +1,7 @@
 /* A request for pictures, and its result. No JSON here: the server's dialects and the command line
- * fill the same struct, and engine/resolve.h completes it for a checkpoint. */
-#ifndef ENGINE_REQUEST_H
-#define ENGINE_REQUEST_H
+ * fill the same struct, and engine/resolve/resolve.h completes it for a checkpoint. */
+#ifndef ENGINE_REQUEST_REQUEST_H
+#define ENGINE_REQUEST_REQUEST_H
 
 #include "base/choice.h"
 #include "base/error.h"

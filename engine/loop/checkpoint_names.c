@@ -1,4 +1,4 @@
-#include "engine/checkpoint_names.h"
+#include "engine/loop/checkpoint_names.h"
 
 #include "base/file.h"
 #include "base/log.h"

@@ -1,4 +1,4 @@
-#include "engine/loop/policy.h"
+#include "engine/drawing/policy.h"
 
 #include <math.h>
 #include <stddef.h>

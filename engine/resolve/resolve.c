@@ -1,4 +1,4 @@
-#include "engine/resolve.h"
+#include "engine/resolve/resolve.h"
 
 #include "base/limits.h"
 #include "engine/prompts/syntax.h"

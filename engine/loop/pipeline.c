@@ -1,9 +1,9 @@
-#include "engine/pipeline.h"
+#include "engine/loop/pipeline.h"
 
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/drawing/model_stages.h"
-#include "engine/implementations.h"
+#include "engine/loop/implementations.h"
 
 #include <stdlib.h>
 #include <string.h>

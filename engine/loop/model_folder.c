@@ -1,4 +1,4 @@
-#include "engine/model_folder.h"
+#include "engine/loop/model_folder.h"
 
 #include "base/file.h"
 #include "base/text/utf8.h"
