@@ -129,7 +129,7 @@
 #define JOB_EVENT_MAX_BYTES (16u << 10) /* of one event from a job's runner */
 #define JOB_EVENTS_PENDING_MAX 256      /* not yet written down */
 #define JOB_KEY_MAX_BYTES 255           /* of an Idempotency-Key */
-#define JOB_CALLER_MAX_BYTES 79         /* of a struct caller (server/access/caller.h) */
+#define JOB_CALLER_MAX_BYTES 79         /* of a struct caller (server/http/caller.h) */
 /* A job fails if the daemon ends this many times in a row while working on it without new
  * progress. */
 #define JOB_STRIKES_MAX 5

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "command/options/options.h"
 #include "server/access/access_log.h"
-#include "server/access/keys.h"
 #include "server/http/listen.h"
+#include "server/keys/keys.h"
 
 #include <stdbool.h>
 

@@ -11,7 +11,7 @@
 #include "command/outputs.h"
 #include "command/progress.h"
 #include "engine/loop/pipeline.h"
-#include "server/dialect/generate_answer.h"
+#include "server/generation/generate_answer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

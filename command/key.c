@@ -5,7 +5,7 @@
 #include "base/secrets.h"
 #include "command/options/option_forms.h"
 #include "command/options/options.h"
-#include "server/access/keys.h"
+#include "server/keys/keys.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,8 +12,8 @@
 #include "command/options/options.h"
 #include "command/service.h"
 #include "command/tune/tune.h"
-#include "server/dialect/generate_answer.h"
-#include "server/http/http.h"
+#include "server/generation/generate_answer.h"
+#include "server/daemon.h"
 #include "train/data/store.h"
 
 #include <errno.h>

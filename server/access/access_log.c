@@ -4,7 +4,7 @@
 #include "base/monotonic.h"
 #include "base/secrets.h"
 #include "base/text/json.h"
-#include "server/access/caller.h"
+#include "server/http/caller.h"
 #include "server/http/exchange.h"
 
 #include <arpa/inet.h>

@@ -2,10 +2,10 @@
 
 #include "base/monotonic.h"
 #include "server/access/authorization.h"
-#include "server/access/caller.h"
 #include "server/access/failures.h"
-#include "server/access/keys.h"
+#include "server/http/caller.h"
 #include "server/http/respond.h"
+#include "server/keys/keys.h"
 
 #include <inttypes.h>
 #include <pthread.h>

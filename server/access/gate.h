@@ -1,11 +1,11 @@
 /* The gate: if the daemon has API keys, every request needs one, except on open routes. Runs after
- * the guard (server/http/guard.h) and before a body is processed. */
+ * the guard (server/http/guard/guard.h) and before a body is processed. */
 #ifndef SERVER_ACCESS_GATE_H
 #define SERVER_ACCESS_GATE_H
 
 #include "base/error.h"
-#include "server/access/keys.h"
 #include "server/http/exchange.h"
+#include "server/keys/keys.h"
 
 struct gate;
 

@@ -2,7 +2,7 @@
 #include "base/text/base64.h"
 #include "base/text/json.h"
 #include "server/http/accept.h"
-#include "server/dialect/generate_json.h"
+#include "server/generation/generate_json.h"
 #include "server/generation/answer.h"
 #include "server/generation/generations.h"
 #include "server/generation/order_route.h"

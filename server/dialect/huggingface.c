@@ -3,10 +3,10 @@
 #include "server/dialect/huggingface.h"
 
 #include "base/text/json.h"
-#include "server/dialect/dialect.h"
-#include "server/dialect/generate_json.h"
 #include "server/generation/answer.h"
+#include "server/generation/generate_json.h"
 #include "server/http/accept.h"
+#include "server/http/dialect.h"
 #include "server/http/respond.h"
 #include "server/later/reading.h"
 

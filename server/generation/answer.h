@@ -1,8 +1,8 @@
-/* The result of a generation as a struct generate_answer (server/dialect/generate_answer.h). */
+/* The result of a generation as a struct generate_answer (server/generation/generate_answer.h). */
 #ifndef SERVER_GENERATION_ANSWER_H
 #define SERVER_GENERATION_ANSWER_H
 
-#include "server/dialect/generate_answer.h"
+#include "server/generation/generate_answer.h"
 #include "server/generation/generation.h"
 
 /* The result borrows from `g`. model_name is "" if the checkpoint has no name. */

@@ -5,15 +5,15 @@
  * the client has taken what came before. */
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "server/access/caller.h"
-#include "server/access/keys.h"
 #include "server/generation/generations.h"
 #include "server/generation/internal.h"
 #include "server/generation/repeats.h"
+#include "server/http/caller.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/jobs/job_watch.h"
+#include "server/keys/keys.h"
 #include "server/later/deferred.h"
+#include "server/later/job_watch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
-#include "server/access/caller.h"
 #include "server/generation/generations.h"
 #include "server/generation/internal.h"
+#include "server/http/caller.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #ifndef SERVER_GENERATION_GENERATIONS_H
 #define SERVER_GENERATION_GENERATIONS_H
 
-#include "server/access/caller.h"
 #include "server/generation/generation.h"
+#include "server/http/caller.h"
 
 struct generations;
 

@@ -4,7 +4,7 @@
 #ifndef SERVER_GENERATION_JOBS_H
 #define SERVER_GENERATION_JOBS_H
 
-#include "server/server.h"
+#include "server/http/server.h"
 
 #define GENERATE_JOBS_AT_ONCE 8 /* drawn at the same time */
 

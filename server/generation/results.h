@@ -3,8 +3,8 @@
 #define SERVER_GENERATION_RESULTS_H
 
 #include "queue/queue.h"
-#include "server/dialect/generate_answer.h"
-#include "server/server.h"
+#include "server/generation/generate_answer.h"
+#include "server/http/server.h"
 
 /* Writes and syncs each picture as a whole file. *out is a new reference: the job's result, with
  * the pictures' URLs. */

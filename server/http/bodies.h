@@ -18,7 +18,7 @@
 #define SERVER_HTTP_BODIES_H
 
 #include "base/error.h"
-#include "server/access/caller.h"
+#include "server/http/caller.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
 #define SERVER_HTTP_EXCHANGE_H
 
 #include "base/limits.h"
-#include "server/server.h"
+#include "server/http/server.h"
 
 #include <microhttpd.h>
 #include <stddef.h>

@@ -2,9 +2,9 @@
 
 #include "base/metrics.h"
 #include "base/text/json.h"
-#include "server/access/caller.h"
-#include "server/dialect/dialect.h"
+#include "server/http/caller.h"
 #include "server/http/connections.h"
+#include "server/http/dialect.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -27,7 +27,7 @@ enum MHD_Result respond_stream(struct exchange *exchange, const char *content_ty
 enum MHD_Result respond_json(struct exchange *exchange, int status, json_t *json);
 
 /* {"error": {"code", "message", "param", "value", "allowed"}}, or the form of the path's dialect
- * (server/dialect/dialect.h). */
+ * (server/http/dialect.h). */
 enum MHD_Result respond_error(struct exchange *exchange, const struct error *err);
 
 /* Returns the native error as JSON, for an error inside another answer. A new reference; NULL when

@@ -41,7 +41,7 @@ struct route_method {
     /* Also accepts chunked bodies, and may refuse before the body is sent. NULL: the body is in
      * exchange->body. */
     const struct body_sink *sink;
-    /* For GET /openapi.json (server/openapi.c), which lists every route and method. `about`: what
+    /* For GET /openapi.json (server/routes/openapi.c), which lists every route and method. `about`: what
      * it does, in one line; never NULL. `query`: the names its query may have, separated by spaces;
      * NULL: none. `answers`: the media types of its answer, likewise; NULL: application/json. */
     const char *about, *query, *answers;

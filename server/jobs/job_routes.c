@@ -1,6 +1,6 @@
 /* The jobs over HTTP: GET /jobs, GET and DELETE /jobs/{id}, GET /jobs/{id}/events, and POST
  * /jobs/{id}/cancel, /pause and /resume. What asks the queue is done by a clerk's thread while the
- * connection is suspended; who waits for news is watched (server/jobs/job_watch.h).
+ * connection is suspended; who waits for news is watched (server/later/job_watch.h).
  */
 #include "server/jobs/job_routes.h"
 
@@ -10,8 +10,8 @@
 #include "engine/training_job/folder.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/jobs/job_watch.h"
-#include "server/later/event_stream.h"
+#include "server/jobs/event_stream.h"
+#include "server/later/job_watch.h"
 #include "server/later/task.h"
 
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #define SERVER_JOBS_JOB_ROUTES_H
 
 #include "queue/queue.h"
-#include "server/access/caller.h"
-#include "server/dialect/jobs_json.h"
+#include "server/http/caller.h"
+#include "server/jobs/jobs_json.h"
 #include "server/later/task.h"
 
 /* Whether this daemon keeps jobs; if not, why. Also as a route's `may_come`. */

@@ -1,7 +1,7 @@
 /* OpenAI's /v1/files over the data sets (docs/datasets.md): a file is a tar archive, plain or gzip,
  * that becomes a data set while it comes, and goes by its name. What is kept is what was in it. */
 #include "queue/queue.h"
-#include "server/access/caller.h"
+#include "server/http/caller.h"
 #include "server/http/multipart.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"

@@ -2,7 +2,7 @@
 #ifndef SERVER_OPENAI_IMAGE_ANSWER_H
 #define SERVER_OPENAI_IMAGE_ANSWER_H
 
-#include "server/dialect/generate_answer.h"
+#include "server/generation/generate_answer.h"
 #include "server/openai/image_order.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "server/openai/image_order.h"
 
 #include "base/text/json.h"
-#include "server/dialect/generate_json.h"
+#include "server/generation/generate_json.h"
 #include "server/openai/openai.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define SERVER_OPENAI_OPENAI_H
 
 #include "engine/request/request.h"
-#include "server/dialect/dialect.h"
+#include "server/http/dialect.h"
 #include "server/http/exchange.h"
 
 /* Errors as {"error": {"message", "type", "param", "code"}}. */

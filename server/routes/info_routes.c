@@ -3,7 +3,7 @@
 #include "engine/loop/implementations.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
-#include "server/schedulers.h"
+#include "server/schedulers/schedulers.h"
 
 /* The process is there and answers; whether it can draw is /health/ready's business. */
 static enum MHD_Result health(struct exchange *exchange) {

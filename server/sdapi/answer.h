@@ -3,7 +3,7 @@
 #ifndef SERVER_SDAPI_ANSWER_H
 #define SERVER_SDAPI_ANSWER_H
 
-#include "server/dialect/generate_answer.h"
+#include "server/generation/generate_answer.h"
 #include "server/sdapi/request.h"
 
 /* Everything is borrowed. */

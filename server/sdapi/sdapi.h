@@ -2,7 +2,7 @@
 #ifndef SERVER_SDAPI_SDAPI_H
 #define SERVER_SDAPI_SDAPI_H
 
-#include "server/dialect/dialect.h"
+#include "server/http/dialect.h"
 #include "server/http/route.h"
 
 /* Errors as FastAPI writes them: {"detail": TEXT}, or for status 422 a list of fields and

@@ -4,7 +4,7 @@
 #include "server/training/dataset_routes.h"
 
 #include "queue/queue.h"
-#include "server/access/caller.h"
+#include "server/http/caller.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"

@@ -4,7 +4,7 @@
 
 #include "base/limits.h"
 #include "queue/dispatcher.h"
-#include "server/access/caller.h"
+#include "server/http/caller.h"
 #include "server/http/exchange.h"
 
 #include <jansson.h>

@@ -52,6 +52,34 @@ for path in sources:
         if path != "command/main.c" and re.search(r"\b(?:abort|exit|assert)\s*\(", code):
             offences.append(f"{path}: exit, abort and assert belong to main.c only")
 
+# Floors whose rooms do not include each other in a circle.
+STRAIGHT = ("engine", "server")
+
+
+def circles(arrows):
+    """Groups of two or more that reach each other."""
+    reached = {}
+    for start in arrows:
+        seen, ahead = set(), [start]
+        while ahead:
+            for target in arrows[ahead.pop()] - seen:
+                seen.add(target)
+                ahead.append(target)
+        reached[start] = seen
+    groups = {frozenset(b for b in reached[a] if a in reached[b]) for a in arrows if a in reached[a]}
+    return sorted(sorted(group) for group in groups)
+
+
+rooms = collections.defaultdict(set)
+for path in sources:
+    for include in re.findall(r'^#include "([^"]+)"', open(path, encoding="utf-8").read(), re.M):
+        here, there = os.path.dirname(path), os.path.dirname(include)
+        if here != there and here.startswith(STRAIGHT) and there.startswith(STRAIGHT):
+            rooms[here].add(there)
+            rooms[there] |= set()
+for circle in circles(rooms):
+    offences.append("these folders include each other: " + ", ".join(circle))
+
 folders = collections.Counter(os.path.dirname(f) for f in files if f.endswith((".c", ".h", ".cu", ".cuh", ".cpp")))
 for folder, count in folders.items():
     if count > MAX_SOURCES:

@@ -1,6 +1,6 @@
 /* Request bodies and what becomes of them. The truth is the API's contract: field names and
  * defaults, RFC 8259 for what is JSON, and the words of each error. */
-#include "server/dialect/generate_json.h"
+#include "server/generation/generate_json.h"
 
 #include "base/limits.h"
 #include "base/text/json.h"

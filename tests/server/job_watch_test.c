@@ -1,5 +1,5 @@
 /* Who gives way when there are too many who wait for news of jobs. */
-#include "server/jobs/job_watch.h"
+#include "server/later/job_watch.h"
 
 #include "tests/check.h"
 

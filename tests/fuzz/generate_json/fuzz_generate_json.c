@@ -1,8 +1,8 @@
 /* The body of POST /generate. Whatever it is, parsing it ends in a request or an error; and a
  * request that is accepted is within its ranges, and its parameters, as we report them, are a
  * request with the same parameters, unless it brought pictures. */
-#include "server/dialect/generate_answer.h"
-#include "server/dialect/generate_json.h"
+#include "server/generation/generate_answer.h"
+#include "server/generation/generate_json.h"
 #include "tests/engine/sd15.h"
 #include "tests/fuzz/fuzz.h"
 

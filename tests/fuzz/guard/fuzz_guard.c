@@ -2,7 +2,7 @@
  * (bare LF ends a line, a NUL a value), and given to the guard. Whatever passes is then read from
  * the bytes again, by the letter of RFC 9112 and with nothing of the above: it must be a head that
  * every other reader understands in the same way, for a host of ours and from no other site. */
-#include "server/http/guard_head.h"
+#include "server/http/guard/guard_head.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "command/options/options.h"
 #include "server/access/authorization.h"
 #include "server/access/cors.h"
-#include "server/access/keys.h"
+#include "server/keys/keys.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The guard's verdict on single requests, each row a case of RFC 9112, of the Fetch standard, or of
  * what libmicrohttpd lets through. The same rows run over real sockets in guard_socket.py. */
-#include "server/http/guard.h"
+#include "server/http/guard/guard.h"
 
 #include "tests/check.h"
 

@@ -1,8 +1,8 @@
 /* What respond.c hands to libmicrohttpd, whose functions stand in for it here. */
 #include "server/http/respond.h"
 
-#include "server/access/caller.h"
-#include "server/dialect/dialect.h"
+#include "server/http/caller.h"
+#include "server/http/dialect.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

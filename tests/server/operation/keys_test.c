@@ -1,9 +1,9 @@
 /* Key files, what an Authorization header presents (digests by sha256sum, base64 by base64), the
  * comparison over all digests, the counting of failures, and who counts as one caller. */
 #include "server/access/authorization.h"
-#include "server/access/caller.h"
 #include "server/access/failures.h"
-#include "server/access/keys.h"
+#include "server/http/caller.h"
+#include "server/keys/keys.h"
 
 #include "tests/check.h"
 

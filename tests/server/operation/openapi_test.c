@@ -1,8 +1,8 @@
 /* GET /openapi.json against the table of routes, both ways, and its request bodies against the
  * tables of fields. (validate.py gives it to a validator.) With an argument, prints the document.
  */
-#include "server/dialect/generate_json.h"
-#include "server/openapi.h"
+#include "server/generation/generate_json.h"
+#include "server/routes/openapi.h"
 #include "server/routes/routes.h"
 #include "train/config.h"
 

@@ -1,7 +1,7 @@
 /* What all requests share, for the files that handle them: the engine, the work under way, and
- * whether the daemon is stopping. server/http/http.h creates a server. */
-#ifndef SERVER_SERVER_H
-#define SERVER_SERVER_H
+ * whether the daemon is stopping. server/daemon.h creates a server. */
+#ifndef SERVER_HTTP_SERVER_H
+#define SERVER_HTTP_SERVER_H
 
 #include "base/log.h"
 #include "engine/loop/engine.h"

@@ -1,12 +1,12 @@
 /* GET /jobs/{id}/events: the events of a job as server-sent events (HTML, section 9.2).
  *
  * Each client has one buffer of at most a batch of events. When the client has taken it, the watch
- * thread (server/jobs/job_watch.h) refills it from the events that the queue has kept. So a slow
+ * thread (server/later/job_watch.h) refills it from the events that the queue has kept. So a slow
  * client costs no more than a quick one, and the connection is suspended whenever there is nothing
  * to send.
  */
-#ifndef SERVER_LATER_EVENT_STREAM_H
-#define SERVER_LATER_EVENT_STREAM_H
+#ifndef SERVER_JOBS_EVENT_STREAM_H
+#define SERVER_JOBS_EVENT_STREAM_H
 
 #include "server/http/exchange.h"
 

@@ -1,4 +1,4 @@
-#include "server/access/keys.h"
+#include "server/keys/keys.h"
 
 #include "base/file.h"
 

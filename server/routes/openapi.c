@@ -1,4 +1,4 @@
-#include "server/openapi.h"
+#include "server/routes/openapi.h"
 
 #include "server/http/respond.h"
 #include "server/routes/routes.h"

@@ -1,7 +1,7 @@
 /* Parses the body of POST /generate (the native dialect) into a request. No HTTP here, so that it
  * can be fuzzed and used for text from anywhere. */
-#ifndef SERVER_DIALECT_GENERATE_JSON_H
-#define SERVER_DIALECT_GENERATE_JSON_H
+#ifndef SERVER_GENERATION_GENERATE_JSON_H
+#define SERVER_GENERATION_GENERATE_JSON_H
 
 #include "engine/request/request.h"
 #include "server/generation/preview.h"

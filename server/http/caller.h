@@ -1,7 +1,7 @@
 /* The caller of a request, for sharing resources fairly: the name of its API key, else its
  * address. */
-#ifndef SERVER_ACCESS_CALLER_H
-#define SERVER_ACCESS_CALLER_H
+#ifndef SERVER_HTTP_CALLER_H
+#define SERVER_HTTP_CALLER_H
 
 #include "base/limits.h"
 

@@ -2,8 +2,8 @@
  * name for logs and for telling callers apart, the SHA-256 digest of the key in 64 hexadecimal
  * digits, and additional rights. Empty lines and lines that begin with # are ignored. `latentd key`
  * adds a line. */
-#ifndef SERVER_ACCESS_KEYS_H
-#define SERVER_ACCESS_KEYS_H
+#ifndef SERVER_KEYS_KEYS_H
+#define SERVER_KEYS_KEYS_H
 
 #include "base/error.h"
 #include "base/limits.h"

@@ -1,7 +1,7 @@
 /* The schedulers and the options that a request may set on each, for GET /schedulers and GET
  * /info. */
-#ifndef SERVER_SCHEDULERS_H
-#define SERVER_SCHEDULERS_H
+#ifndef SERVER_SCHEDULERS_SCHEDULERS_H
+#define SERVER_SCHEDULERS_SCHEDULERS_H
 
 #include "engine/loop/pipeline.h"
 

@@ -1,4 +1,4 @@
-#include "server/schedulers.h"
+#include "server/schedulers/schedulers.h"
 
 /* Sets a new reference; a NULL one (memory was short) makes the whole object fail later. */
 static bool set(json_t *object, const char *key, json_t *value) {

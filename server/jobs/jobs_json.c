@@ -1,4 +1,4 @@
-#include "server/dialect/jobs_json.h"
+#include "server/jobs/jobs_json.h"
 
 #include "base/monotonic.h"
 #include "base/text/json.h"

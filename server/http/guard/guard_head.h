@@ -6,10 +6,10 @@
  * spaces of the request line become NULs. So where the pieces begin and end shows what stood
  * between them. There is one exception: a NUL beside a bare LF can look like CR LF and is accepted
  * as that. The pieces come in one by one, in order. No HTTP library here. */
-#ifndef SERVER_HTTP_GUARD_HEAD_H
-#define SERVER_HTTP_GUARD_HEAD_H
+#ifndef SERVER_HTTP_GUARD_GUARD_HEAD_H
+#define SERVER_HTTP_GUARD_GUARD_HEAD_H
 
-#include "server/http/guard.h"
+#include "server/http/guard/guard.h"
 
 struct guard_head {
     const char *at, *end; /* the rest of the head, line ends included */

@@ -6,10 +6,10 @@
  * (server/generation/generation.c), which makes the PNGs and the JSON and resumes the connection.
  * Another thread watches deadlines and hang-ups (server/http/connections.c).
  */
-#ifndef SERVER_HTTP_HTTP_H
-#define SERVER_HTTP_HTTP_H
+#ifndef SERVER_DAEMON_H
+#define SERVER_DAEMON_H
 
-#include "server/server.h"
+#include "server/http/server.h"
 
 bool http_server_create(const struct http_options *options, struct http_server **out,
     struct error *err) __attribute__((warn_unused_result));

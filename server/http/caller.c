@@ -1,8 +1,8 @@
-#include "server/access/caller.h"
+#include "server/http/caller.h"
 
 #include "base/sha256.h"
-#include "server/access/keys.h"
 #include "server/http/exchange.h"
+#include "server/keys/keys.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /* Jobs as JSON. */
-#ifndef SERVER_DIALECT_JOBS_JSON_H
-#define SERVER_DIALECT_JOBS_JSON_H
+#ifndef SERVER_JOBS_JOBS_JSON_H
+#define SERVER_JOBS_JOBS_JSON_H
 
 #include "queue/queue.h"
 

@@ -1,6 +1,6 @@
 /* A foreign API, as far as error answers differ: what its clients expect of an error. */
-#ifndef SERVER_DIALECT_DIALECT_H
-#define SERVER_DIALECT_DIALECT_H
+#ifndef SERVER_HTTP_DIALECT_H
+#define SERVER_HTTP_DIALECT_H
 
 #include "base/error.h"
 

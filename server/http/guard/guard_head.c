@@ -1,4 +1,4 @@
-#include "server/http/guard_head.h"
+#include "server/http/guard/guard_head.h"
 
 #include "base/limits.h"
 

@@ -6,8 +6,8 @@
  * all of these; guard_head.h checks that the head is well-formed at all. No HTTP library here:
  * headers go in one by one, a verdict comes out.
  */
-#ifndef SERVER_HTTP_GUARD_H
-#define SERVER_HTTP_GUARD_H
+#ifndef SERVER_HTTP_GUARD_GUARD_H
+#define SERVER_HTTP_GUARD_GUARD_H
 
 #include <stdbool.h>
 #include <stddef.h>

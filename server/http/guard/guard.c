@@ -1,4 +1,4 @@
-#include "server/http/guard.h"
+#include "server/http/guard/guard.h"
 
 #include "base/limits.h"
 

@@ -1,12 +1,12 @@
-#include "server/later/event_stream.h"
+#include "server/jobs/event_stream.h"
 
 #include "base/monotonic.h"
 #include "base/text/json.h"
 #include "queue/queue.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_routes.h"
-#include "server/jobs/job_watch.h"
 #include "server/later/deferred.h"
+#include "server/later/job_watch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-#include "server/dialect/generate_json.h"
+#include "server/generation/generate_json.h"
 
 #include "base/limits.h"
 #include "base/text/base64.h"
 #include "base/text/json.h"
-#include "server/schedulers.h"
+#include "server/schedulers/schedulers.h"
 
 #include <inttypes.h>
 #include <limits.h>

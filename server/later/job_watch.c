@@ -1,4 +1,4 @@
-#include "server/jobs/job_watch.h"
+#include "server/later/job_watch.h"
 
 #include "base/condition.h"
 #include "base/metrics.h"

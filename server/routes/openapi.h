@@ -1,6 +1,6 @@
 /* The OpenAPI 3.1 document of the whole API, made from the table of routes. */
-#ifndef SERVER_OPENAPI_H
-#define SERVER_OPENAPI_H
+#ifndef SERVER_ROUTES_OPENAPI_H
+#define SERVER_ROUTES_OPENAPI_H
 
 #include "server/http/route.h"
 

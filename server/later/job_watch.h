@@ -8,11 +8,11 @@
  * has reached its half, else the oldest of the job or caller with the most. Onlookers of the same
  * job with different keys count as different jobs, so that none gives way to a key that may not see
  * the job. Streams of generations do not count: the engine's queue bounds them. */
-#ifndef SERVER_JOBS_JOB_WATCH_H
-#define SERVER_JOBS_JOB_WATCH_H
+#ifndef SERVER_LATER_JOB_WATCH_H
+#define SERVER_LATER_JOB_WATCH_H
 
 #include "base/error.h"
-#include "server/access/caller.h"
+#include "server/http/caller.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "server/dialect/generate_answer.h"
+#include "server/generation/generate_answer.h"
 
 #include "kernels/random/noise.h"
 #include "base/text/base64.h"

@@ -1,7 +1,7 @@
-#include "server/server.h"
+#include "server/http/server.h"
 
 #include "base/limits.h"
-#include "server/access/caller.h"
+#include "server/http/caller.h"
 
 #include <math.h>
 #include <stdarg.h>

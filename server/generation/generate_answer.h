@@ -1,7 +1,7 @@
 /* What is reported of a finished request: the parameters as used, the JSON answer, and picture
  * files that carry their parameters. No HTTP here; the command line writes the same files. */
-#ifndef SERVER_DIALECT_GENERATE_ANSWER_H
-#define SERVER_DIALECT_GENERATE_ANSWER_H
+#ifndef SERVER_GENERATION_GENERATE_ANSWER_H
+#define SERVER_GENERATION_GENERATE_ANSWER_H
 
 #include "engine/loop/pipeline.h"
 
