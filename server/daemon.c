@@ -21,6 +21,7 @@
 #include "server/http/respond.h"
 #include "server/later/job_watch.h"
 #include "server/routes/routes.h"
+#include "server/sdapi/settings.h"
 #include "server/later/workers.h"
 
 #include <inttypes.h>
@@ -542,15 +543,19 @@ static bool start_jobs(struct http_server *server, struct error *err) {
 bool http_server_create(
     const struct http_options *options, struct http_server **out, struct error *err) {
     struct http_server *server = calloc(1, sizeof(*server));
-    if (!server)
+    if (server)
+        server->sdapi = malloc(sizeof(*server->sdapi));
+    if (!server || !server->sdapi) {
+        free(server);
         return error_set(err, ERROR_NO_MEMORY, "no memory for the HTTP server");
+    }
     server->options = *options;
     if (!cuts_as_known())
         log_warning(
             "libmicrohttpd %s is not one of 0.9.70 to 0.9.76: whether the heads of requests "
             "are well-formed to the byte is left to it",
             MHD_get_version());
-    sdapi_settings_init(&server->sdapi);
+    sdapi_settings_init(server->sdapi);
     server->started = time(NULL);
     pthread_mutex_init(&server->mutex, NULL);
     condition_init(&server->idle);
@@ -630,5 +635,6 @@ void http_server_destroy(struct http_server *server) {
     gate_destroy(server->gate);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->mutex);
+    free(server->sdapi);
     free(server);
 }

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "engine/loop/engine.h"
-#include "server/sdapi/settings.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -27,6 +26,7 @@ struct http_threads;
 struct job_watch;
 struct queue;
 struct repeats;
+struct sdapi_settings;
 struct workers;
 
 struct http_options {
@@ -79,7 +79,7 @@ struct http_server {
     int pending; /* deferred answers not done yet (server/later/deferred.h) */
     int owed;    /* requests received in full and not yet answered in full */
     struct log_limit refusals;
-    struct sdapi_settings sdapi; /* defaults for all requests of that dialect */
+    struct sdapi_settings *sdapi; /* owned: defaults for all requests of that dialect */
     size_t canvas_bytes;         /* of all its canvases under way (server/sdapi/inpaint.h) */
 };
 

@@ -105,7 +105,7 @@ static bool read_request(const struct exchange *exchange, enum sdapi_kind which,
     if (!a)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the request");
     pthread_mutex_lock(&server->mutex);
-    out->settings = server->sdapi;
+    out->settings = *server->sdapi;
     pthread_mutex_unlock(&server->mutex);
     a->server = server;
     if (sdapi_request_parse(

@@ -14,7 +14,7 @@
 static enum MHD_Result get(struct exchange *exchange) {
     struct http_server *server = exchange->server;
     pthread_mutex_lock(&server->mutex);
-    const struct sdapi_settings settings = server->sdapi;
+    const struct sdapi_settings settings = *server->sdapi;
     pthread_mutex_unlock(&server->mutex);
     return respond_json(
         exchange, 200, sdapi_settings_json(&settings, sdapi_model_name(exchange->server)));
@@ -38,7 +38,7 @@ static void on_switched(const struct error *err, void *user) {
     } else {
         struct error ignored; /* it was read before */
         pthread_mutex_lock(&server->mutex);
-        (void)!sdapi_settings_read(&server->sdapi, s->body, "", &ignored);
+        (void)!sdapi_settings_read(server->sdapi, s->body, "", &ignored);
         pthread_mutex_unlock(&server->mutex);
     }
     deferred_done(&s->deferred);
@@ -116,11 +116,11 @@ static enum MHD_Result post(struct exchange *exchange) {
     const char *current = sdapi_model_name(server);
     json_t *body = json_parse_request(exchange->body, exchange->body_size, &why);
     pthread_mutex_lock(&server->mutex);
-    struct sdapi_settings settings = server->sdapi;
+    struct sdapi_settings settings = *server->sdapi;
     const bool ok = body ? read_options(body, current, &settings, name, &err)
                          : error_field(&err, "body", "what came", "JSON; %.400s", why.message);
     if (ok && !name[0])
-        server->sdapi = settings;
+        *server->sdapi = settings;
     pthread_mutex_unlock(&server->mutex);
     if (ok && name[0])
         return start_switch(exchange, name, body);
