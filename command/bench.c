@@ -6,15 +6,15 @@
 
 #include "base/limits.h"
 #include "base/monotonic.h"
+#include "command/options/option_forms.h"
+#include "command/options/options.h"
 #include "engine/loop/implementations.h"
-#include "kernels/pack.h"
 #include "kernels/compute/recordings.h"
+#include "kernels/pack.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"
 #include "models/vae.h"
-#include "command/options/option_forms.h"
-#include "command/options/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

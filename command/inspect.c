@@ -1,9 +1,9 @@
 /* Prints what is in a checkpoint or an adapter file. */
 #include "command/command.h"
 
+#include "command/inspect_checkpoint.h"
 #include "command/options/option_forms.h"
 #include "command/options/options.h"
-#include "command/inspect_checkpoint.h"
 
 #include <stdio.h>
 

@@ -10,10 +10,10 @@
 #define ENGINE_DRAWING_SAMPLER_H
 
 #include "base/limits.h"
-#include "engine/scheduler/brownian.h"
 #include "engine/resolve/source.h"
-#include "kernels/random/noise.h"
+#include "engine/scheduler/brownian.h"
 #include "engine/scheduler/scheduler.h"
+#include "kernels/random/noise.h"
 #include "models/unet.h"
 
 struct sampler;

@@ -6,8 +6,8 @@
 #include "base/choice.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "kernels/random/noise.h"
 #include "engine/scheduler/scheduler.h"
+#include "kernels/random/noise.h"
 #include "pictures/encode.h"
 
 #include <stdbool.h>

@@ -11,8 +11,8 @@
 #ifndef ENGINE_SCHEDULER_BROWNIAN_H
 #define ENGINE_SCHEDULER_BROWNIAN_H
 
-#include "kernels/random/noise.h"
 #include "engine/scheduler/scheduler.h"
+#include "kernels/random/noise.h"
 
 struct brownian;
 

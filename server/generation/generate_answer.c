@@ -1,8 +1,8 @@
 #include "server/generation/generate_answer.h"
 
-#include "kernels/random/noise.h"
 #include "base/text/base64.h"
 #include "base/text/json.h"
+#include "kernels/random/noise.h"
 #include "pictures/encode.h"
 
 #include <inttypes.h>

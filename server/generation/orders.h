@@ -4,8 +4,8 @@
 #ifndef SERVER_GENERATION_ORDERS_H
 #define SERVER_GENERATION_ORDERS_H
 
-#include "server/generation/generate_json.h"
 #include "engine/resolve/resolve.h"
+#include "server/generation/generate_json.h"
 #include "server/http/server.h"
 
 #define GENERATE_JOB_TYPE "generate"

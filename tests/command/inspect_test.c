@@ -1,7 +1,7 @@
 /* What `latentd inspect` says about adapters of every format, told by names as the formats' own
  * writers spell them, and about files that are none. */
-#include "models/checkpoint/safetensors.h"
 #include "command/inspect_checkpoint.h"
+#include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * but more than one block of either, real head sizes, q, k and v as parts of one projection and
  * apart, causal, rows of other lengths, and queries that are not a number or infinite. What only
  * some chips have is tried where it is there; the plain kernel, where there is no other. */
-#include "kernels/cuda/attention/attention_candidates.h"
 #include "kernels/compute/compute.h"
+#include "kernels/cuda/attention/attention_candidates.h"
 #include "tests/kernels/device_tensors.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Every tile of the CUDA products, and sums in parts, against the reference: linear layers and
  * convolutions of awkward sizes, as gemm_select puts one candidate after the other in charge. Also
  * what the static choice must keep: path and parts that do not depend on the batch. */
-#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/compute/compute.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/pack.h"
 #include "tests/kernels/device_tensors.h"
 

@@ -1,6 +1,6 @@
 /* The dispatcher with a runner that works when the test says so. */
-#include "queue/dispatcher.h"
 #include "base/monotonic.h"
+#include "queue/dispatcher.h"
 #include "tests/check.h"
 #include "tests/queue/folder.h"
 

@@ -10,8 +10,8 @@
 #define TRAIN_DATA_DATASET_H
 
 #include "base/sha256.h"
-#include "train/data/bucket.h"
 #include "pictures/resize.h"
+#include "train/data/bucket.h"
 
 #include <jansson.h>
 #include <stddef.h>

@@ -7,8 +7,8 @@
 #ifndef KERNELS_CUDA_GEMM_GEMM_H
 #define KERNELS_CUDA_GEMM_GEMM_H
 
-#include "kernels/cuda/gemm/gemm_candidates.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/gemm/gemm_candidates.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,8 +2,8 @@
  * working copies cost: a measurement, printed, and no test.
  *
  * usage: adapters_load MODEL FILE [TIMES]: sends FILE again and again to a registry over MODEL. */
-#include "engine/adapters/adapters.h"
 #include "base/monotonic.h"
+#include "engine/adapters/adapters.h"
 #include "engine/request/request.h"
 #include "kernels/devices.h"
 #include "models/text_encoder.h"

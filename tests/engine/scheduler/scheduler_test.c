@@ -1,8 +1,8 @@
 /* Schedulers against diffusers: the sums that its own unit tests publish, the timesteps, and
  * runs recorded with tests/reference/schedulers.py. */
 #include "engine/scheduler/brownian.h"
-#include "kernels/random/noise.h"
 #include "engine/scheduler/class.h"
+#include "kernels/random/noise.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* A file of a data set: it is refused with a reason, or a picture as large as its head says, and
  * either way the same a second time. Large ones are left out, as they would only take time. */
-#include "tests/fuzz/fuzz.h"
 #include "pictures/picture.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <string.h>
 

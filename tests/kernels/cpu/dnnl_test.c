@@ -2,8 +2,8 @@
  * meets it through the table; its f32 form runs everywhere and is what this test drives: every kind
  * of layer, sizes one after another on one weight (new primitives, new layouts), residuals in
  * place, and rows that do not depend on their batch. */
-#include "kernels/cpu/layers.h"
 #include "kernels/compute/compute.h"
+#include "kernels/cpu/layers.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* kernels/cuda/device, memory and graph on the emulator: errors and what they become, the pool of
  * weights, copies that survive a reused source, pacing, recorded work; with every fault that the
  * runtime can report at the place where it would. */
-#include "kernels/cuda/gemm/gemm_candidates.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/gemm/gemm_candidates.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 
