@@ -3,7 +3,7 @@
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "base/thread_error.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -465,7 +465,7 @@ bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct erro
     pthread_mutex_init(&d->mutex, NULL);
     condition_init(&d->changed);
     queue_listen(queue, &d->listener);
-    const int failed = pthread_create(&d->thread, NULL, run, d);
+    const int failed = thread_start(&d->thread, "dispatcher", run, d);
     if (!failed) {
         *out = d;
         return true;

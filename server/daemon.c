@@ -534,7 +534,7 @@ static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
     struct queue *queue = server->options.queue; /* NULL: no jobs, but there are still streams */
     return generations_create(&server->generations, err) && repeats_create(&server->repeats, err) &&
-           (!queue || workers_create(1, WORKERS_PLAIN, &server->clerks, err)) &&
+           (!queue || workers_create("clerks", 1, WORKERS_PLAIN, &server->clerks, err)) &&
            job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&
            (!server->options.dispatcher ||
                generation_jobs_create(server, &server->generation_jobs, err));
@@ -562,11 +562,11 @@ bool http_server_create(
     if (gate_create(options->keys, &server->gate, err) &&
         bodies_create(HTTP_BODIES_MAX_BYTES, HTTP_SMALL_BODIES_MAX_BYTES, &server->bodies, err) &&
         connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
-        workers_create(encoder_threads(), WORKERS_PLAIN, &server->encoders, err) &&
-        workers_create(HTTP_LOADERS, WORKERS_PLAIN, &server->loaders, err) &&
-        workers_create(HTTP_READERS, WORKERS_YIELDING, &server->readers, err) &&
-        workers_create(HTTP_UNPACKERS, WORKERS_BACKGROUND, &server->unpackers, err) &&
-        workers_create(HTTP_WALKERS, WORKERS_BACKGROUND, &server->walkers, err) &&
+        workers_create("encoders", encoder_threads(), WORKERS_PLAIN, &server->encoders, err) &&
+        workers_create("loaders", HTTP_LOADERS, WORKERS_PLAIN, &server->loaders, err) &&
+        workers_create("readers", HTTP_READERS, WORKERS_YIELDING, &server->readers, err) &&
+        workers_create("unpackers", HTTP_UNPACKERS, WORKERS_BACKGROUND, &server->unpackers, err) &&
+        workers_create("walkers", HTTP_WALKERS, WORKERS_BACKGROUND, &server->walkers, err) &&
         start_jobs(server, err) &&
         http_threads_create(server, &callbacks, options->connections_max, &server->threads, err) &&
         acceptor_create(options->listen_fd, options->listen_is_inherited, server->connections,

@@ -3,7 +3,7 @@
 #include "base/condition.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
-#include "base/thread_error.h"
+#include "base/thread.h"
 #include "engine/loop/engine_internal.h"
 
 #include <signal.h>
@@ -426,8 +426,8 @@ static void engine_free(struct engine *engine) {
     free(engine);
 }
 
-bool engine_start_thread(struct engine *engine, pthread_t *thread, void *(*start)(void *user),
-    const char *what, struct error *err) {
+bool engine_start_thread(struct engine *engine, pthread_t *thread, const char *name,
+    void *(*start)(void *user), struct error *err) {
     /* Signals are for the main thread, except those that a thread's own work raises: a weight file
      * that is cut short while it is read (base/file_map.h) does not end the process only if SIGBUS
      * is not blocked. Threads that kernels start inherit this mask. */
@@ -437,9 +437,9 @@ bool engine_start_thread(struct engine *engine, pthread_t *thread, void *(*start
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(thread, NULL, start, engine);
+    int failed = thread_start(thread, name, start, engine);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !failed || error_set_thread(err, failed) || error_prefix(err, "%s", what);
+    return !failed || error_set_thread(err, failed) || error_prefix(err, "the %s thread", name);
 }
 
 bool engine_create(const struct engine_options *options, struct engine **out, struct error *err) {
@@ -470,7 +470,7 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
               (!folder || engine->pipeline_options.adapters.folder);
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
-    if (!ok || !engine_start_thread(engine, &engine->thread, run, "the engine thread", err)) {
+    if (!ok || !engine_start_thread(engine, &engine->thread, "engine", run, err)) {
         engine_free(engine);
         return false;
     }

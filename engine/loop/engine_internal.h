@@ -73,10 +73,10 @@ struct engine {
     double switch_begun_s;
 };
 
-/* Starts a thread that blocks all signals except those its own work raises (SIGBUS, SIGSEGV,
- * SIGFPE, SIGILL). */
-bool engine_start_thread(struct engine *engine, pthread_t *thread, void *(*run)(void *user),
-    const char *what, struct error *err) __attribute__((warn_unused_result));
+/* Starts a thread of that name (base/thread.h) that blocks all signals except those its own work
+ * raises (SIGBUS, SIGSEGV, SIGFPE, SIGILL). */
+bool engine_start_thread(struct engine *engine, pthread_t *thread, const char *name,
+    void *(*run)(void *user), struct error *err) __attribute__((warn_unused_result));
 
 /* Makes a model of the pipeline and takes the pipeline over, also on failure. */
 bool engine_model_create(struct engine *engine, struct pipeline *pipeline, const char *name,

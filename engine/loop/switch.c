@@ -565,8 +565,7 @@ static bool begin(
     pthread_mutex_lock(&engine->lock);
     struct model_switch *s = &engine->switching;
     const bool ok = engine_state_takes(engine->state, &engine->why_failed, err) &&
-                    engine_start_thread(
-                        engine, &engine->switch_thread, run, "the thread of a switch", err);
+                    engine_start_thread(engine, &engine->switch_thread, "switch", run, err);
     engine->has_switch_thread = ok;
     if (ok)
         s->state = s->unloads_first ? SWITCH_DRAINING : SWITCH_LOADING;

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "base/text/json.h"
-#include "base/thread_error.h"
+#include "base/thread.h"
 #include "engine/loop/checkpoint_names.h"
 #include "engine/loop/switch.h"
 #include "engine/training_job/folder.h"
@@ -603,7 +603,7 @@ bool training_create(
     t->cache_grew = true;
     pthread_mutex_init(&t->lock, NULL);
     condition_init(&t->changed);
-    const int failed = pthread_create(&t->thread, NULL, open_and_publish, t);
+    const int failed = thread_start(&t->thread, "training", open_and_publish, t);
     t->has_thread = !failed;
     const struct job_runner runner = {
         .type = JOB_TYPE_TRAIN, .check = check, .start = start, .wake = wake, .user = t

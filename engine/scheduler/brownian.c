@@ -1,5 +1,6 @@
 #include "engine/scheduler/brownian.h"
 
+#include "base/thread.h"
 #include "engine/scheduler/seed_sequence.h"
 
 #include <math.h>
@@ -282,7 +283,7 @@ bool brownian_create(const struct scheduler_plan *plan, enum rng_kind kind, uint
         return false;
     }
     b->has_thread = ahead; /* before the thread reads it */
-    if (ahead && pthread_create(&b->thread, NULL, walk, b) != 0)
+    if (ahead && thread_start(&b->thread, "Brownian", walk, b) != 0)
         b->has_thread = false;
     if (!b->has_thread)
         draw_root(b);

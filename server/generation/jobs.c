@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "base/text/base64.h"
-#include "base/thread_error.h"
+#include "base/thread.h"
 #include "engine/loop/switch.h"
 #include "engine/training_job/folder.h"
 #include "queue/dispatcher.h"
@@ -517,7 +517,7 @@ bool generation_jobs_create(
     jobs->server = server;
     jobs->listener = (struct queue_listener){ .changed = on_change, .user = jobs };
     results_remove_orphans(queue_of(jobs), server->options.state_folder);
-    const int failed = pthread_create(&jobs->keeper, NULL, keep, jobs);
+    const int failed = thread_start(&jobs->keeper, "keeper", keep, jobs);
     if (failed) {
         pthread_cond_destroy(&jobs->changed);
         pthread_mutex_destroy(&jobs->mutex);

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "base/thread_error.h"
+#include "base/thread.h"
 #include "server/http/connections.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ bool acceptor_create(int listen_fd, bool shared, struct connections *connections
         free(a);
         return error_set(err, ERROR_IO, "no file to stop the server with: %s", strerror(errno));
     }
-    const int failed = pthread_create(&a->thread, NULL, accept_clients, a);
+    const int failed = thread_start(&a->thread, "acceptor", accept_clients, a);
     if (failed) {
         close(a->stop_fd);
         free(a);

@@ -3,7 +3,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "base/thread_error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -225,8 +225,9 @@ bool connections_create(
     connections->gone_fd = epoll_create1(EPOLL_CLOEXEC);
     const bool has_files = connections->wake_fd >= 0 && connections->place_fd >= 0 &&
                            connections->gone_fd >= 0;
-    const int failed = has_files ? pthread_create(&connections->thread, NULL, watch, connections)
-                                 : errno;
+    const int failed = has_files
+                           ? thread_start(&connections->thread, "connections", watch, connections)
+                           : errno;
     if (failed) {
         free_connections(connections);
         return has_files ? error_set_thread(err, failed)

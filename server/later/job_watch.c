@@ -3,7 +3,7 @@
 #include "base/condition.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
-#include "base/thread_error.h"
+#include "base/thread.h"
 #include "queue/queue.h"
 
 #include <pthread.h>
@@ -166,7 +166,7 @@ bool job_watch_create(struct queue *queue, int max, struct job_watch **out, stru
     pthread_mutex_init(&watch->mutex, NULL);
     condition_init(&watch->changed);
     metric_set(METRIC_job_watchers, 0);
-    const int failed = pthread_create(&watch->thread, NULL, run, watch);
+    const int failed = thread_start(&watch->thread, "job watch", run, watch);
     if (failed) {
         pthread_cond_destroy(&watch->changed);
         pthread_mutex_destroy(&watch->mutex);

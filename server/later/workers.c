@@ -1,6 +1,6 @@
 #include "server/later/workers.h"
 
-#include "base/thread_error.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -42,7 +42,8 @@ static void *work_on(void *argument) {
     return NULL;
 }
 
-bool workers_create(int threads, enum workers_kind kind, struct workers **out, struct error *err) {
+bool workers_create(const char *name, int threads, enum workers_kind kind, struct workers **out,
+    struct error *err) {
     struct workers *workers = calloc(1, sizeof(*workers) + (size_t)threads * sizeof(pthread_t));
     if (!workers)
         return error_set(err, ERROR_NO_MEMORY, "no memory for worker threads");
@@ -50,8 +51,7 @@ bool workers_create(int threads, enum workers_kind kind, struct workers **out, s
     pthread_mutex_init(&workers->mutex, NULL);
     pthread_cond_init(&workers->changed, NULL);
     for (; workers->count < threads; workers->count++) {
-        const int failed = pthread_create(
-            &workers->threads[workers->count], NULL, work_on, workers);
+        const int failed = thread_start(&workers->threads[workers->count], name, work_on, workers);
         if (failed) {
             workers_destroy(workers);
             return error_set_thread(err, failed);

@@ -21,8 +21,9 @@ struct work {
  * leave. */
 enum workers_kind { WORKERS_PLAIN, WORKERS_YIELDING, WORKERS_BACKGROUND };
 
-bool workers_create(int threads, enum workers_kind kind, struct workers **out, struct error *err)
-    __attribute__((warn_unused_result));
+/* Starts `threads` threads of that name (base/thread.h). */
+bool workers_create(const char *name, int threads, enum workers_kind kind, struct workers **out,
+    struct error *err) __attribute__((warn_unused_result));
 /* Finishes the work that was given before, then ends the threads. NULL is fine. */
 void workers_destroy(struct workers *workers);
 

@@ -20,7 +20,7 @@ static pthread_barrier_t together;
 static struct workers *create(int threads) {
     struct error err = { 0 };
     struct workers *workers = NULL;
-    CHECK(workers_create(threads, WORKERS_PLAIN, &workers, &err), "%s", err.message);
+    CHECK(workers_create("workers", threads, WORKERS_PLAIN, &workers, &err), "%s", err.message);
     return workers;
 }
 

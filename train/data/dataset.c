@@ -2,6 +2,7 @@
 
 #include "base/hash.h"
 #include "base/limits.h"
+#include "base/thread.h"
 #include "train/data/dataset_internal.h"
 
 #include <math.h>
@@ -49,7 +50,7 @@ static void examine_all(struct dataset *d, int threads) {
     struct survey survey = { .dataset = d };
     int count = 0;
     while (count + 1 < threads && count < DATASET_THREADS_MAX &&
-           pthread_create(&others[count], NULL, examine_some, &survey) == 0)
+           thread_start(&others[count], "picture readers", examine_some, &survey) == 0)
         count++;
     examine_some(&survey);
     while (count > 0)

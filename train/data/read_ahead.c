@@ -1,6 +1,7 @@
 #include "train/data/read_ahead.h"
 
 #include "base/limits.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -113,7 +114,7 @@ size_t read_ahead_bytes(int threads, size_t largest) {
 /* Starts the threads. If none can be started, each picture is read when it is wanted. */
 static bool has_threads(struct read_ahead *r) {
     while (r->thread_count < r->wanted &&
-           pthread_create(&r->threads[r->thread_count], NULL, work, r) == 0)
+           thread_start(&r->threads[r->thread_count], "picture readers", work, r) == 0)
         r->thread_count++;
     r->wanted = r->thread_count;
     return r->wanted > 0;

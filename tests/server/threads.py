@@ -1,0 +1,63 @@
+"""The daemon's threads are those of docs/architecture.md: every thread that runs has a name of its table, and those
+that always run are there.
+usage: threads.py EXECUTABLE CHECKPOINT ARCHITECTURE.md"""
+import os
+import re
+import sys
+import tempfile
+import threading
+
+from daemon import Daemon, check, done
+
+executable, checkpoint, architecture = sys.argv[1:]
+# What the table calls by another name than the kernel does: the first thread bears the program's.
+OWN = {os.path.basename(executable)[:15]: "main"}
+
+
+def table():
+    """{name: whether it runs in every daemon with a queue}"""
+    with open(architecture, encoding="utf-8") as f:
+        text = f.read().split("## Threads")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return {row[0]: not re.search(r"during|each|job's|OMP_NUM_THREADS", row[1].replace("one for each 126", ""))
+            for row in rows[2:]}
+
+
+def running(pid):
+    names = set()
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/comm", encoding="utf-8") as f:
+                names.add(f.read().rstrip("\n"))
+        except OSError:  # it has just ended
+            continue
+    return {OWN.get(name, name) for name in names}
+
+
+def every_thread_is_in_the_table(d, names):
+    """Looks again and again while a picture with Brownian noise is drawn and another checkpoint is loaded."""
+    seen, stop = set(), threading.Event()
+
+    def look():
+        while not stop.is_set():
+            seen.update(running(d.process.pid))
+            stop.wait(0.005)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    r = d.generate({"prompt": "a", "width": 64, "height": 64, "num_inference_steps": 4, "scheduler": "dpmpp_sde"})
+    check(r.status == 200, f"drawn: {r.status}")
+    stop.set()
+    looking.join()
+    print(f"seen: {', '.join(sorted(seen))}")
+    for name in sorted(seen - set(names)):
+        check(False, f"{name} is not in the table")
+    for name in sorted(name for name in names if names[name] or name == "Brownian"):
+        check(name in seen, f"{name} runs")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    extra = ("--device", "cpu", "--state-dir", os.path.join(folder, "state"), "--dataset-root", folder, "--lora-dir", folder)
+    with Daemon(executable, checkpoint, extra=extra) as daemon:
+        every_thread_is_in_the_table(daemon, table())
+done()
