@@ -93,6 +93,20 @@ static int find_next(const struct choice *c, const struct policy_call *call) {
     return best;
 }
 
+/* Keeps the head and as many images behind it as make the time of a row the least. */
+static void keep_what_pays(const struct choice *c, struct policy_call *call) {
+    int rows = c->images[call->images[0]].rows, kept = 1;
+    double least = (1 - POLICY_GAIN) * cost_of(c, rows) / rows;
+    for (int i = 1; i < call->count; i++) {
+        rows += c->images[call->images[i]].rows;
+        if (cost_of(c, rows) / rows <= least) {
+            least = cost_of(c, rows) / rows;
+            kept = i + 1;
+        }
+    }
+    call->count = kept;
+}
+
 void policy_choose(const struct policy_image *images, int count, const struct policy_limits *limits,
     struct policy_call *out) {
     const struct choice c = { images, count, limits, count_callers(images, count) };
@@ -109,4 +123,6 @@ void policy_choose(const struct policy_image *images, int count, const struct po
                                                               : UNET_CALL_MAX_IMAGES;
     for (int next; out->count < most && (next = find_next(&c, out)) >= 0;)
         out->images[out->count++] = next;
+    if (limits->cost)
+        keep_what_pays(&c, out);
 }

@@ -11,7 +11,9 @@
  * This orders one caller's requests; turns (engine/drawing/turns.h) merge those of several callers into one
  * order. An image joins a call only if the call slows no other caller in it beyond its share: with
  * n callers, a call takes at most n times as long as it would with the images of any one of
- * them. */
+ * them. And a call takes more images only as far as that saves time for each: on a device that gains
+ * nothing from wider calls, drawing one image after the other lets requests wait less on average
+ * (POLICY_GAIN). */
 #ifndef ENGINE_DRAWING_POLICY_H
 #define ENGINE_DRAWING_POLICY_H
 
@@ -21,6 +23,9 @@
 #include <stdint.h>
 
 #define POLICY_AGEING 0.1
+
+/* The least share of the time of one image alone that a call of several saves for each of them. */
+#define POLICY_GAIN 0.1
 
 /* The rank of a request with `work_s` seconds of work left that arrived `waited_s` seconds ago; the
  * lowest goes first. Each priority level above 0 halves the work, each below 0 doubles it. */
@@ -53,7 +58,7 @@ struct policy_limits {
     int call_rows; /* of a UNet call, unless its first image alone has more */
     bool no_new;   /* skips new images */
     /* How long a call with that many rows takes, in any unit; must not fall with the rows. NULL:
-     * proportional to its rows. */
+     * unknown; shares then count rows, and calls take all that fit. */
     const double *cost; /* [UNET_CALL_MAX_ROWS + 1] */
 };
 

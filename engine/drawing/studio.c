@@ -63,6 +63,7 @@ struct studio {
     double seconds, flops; /* running averages over the latest units */
     int paced_size;        /* latent size of the images that `pace` was measured with */
     double pace[UNET_CALL_MAX_ROWS + 1]; /* seconds per flop, by the call's rows; 0: unknown */
+    uint64_t paced_at[UNET_CALL_MAX_ROWS + 1]; /* `calls` when it was last measured */
     double request_flops;                /* running average over the latest requests */
     uint64_t calls;
     bool one_at_a_time;
@@ -394,36 +395,60 @@ static void count_work(struct studio *studio, double flops, double seconds) {
     turns_move_clock(&studio->turns, flops);
 }
 
+/* A pace is forgotten after so many calls of other widths, since other programs come and go. */
+#define PACE_CALLS 500
+/* A call that ends sooner says nothing: that is not the device's time. */
+#define PACE_LEAST_S 1e-4
+/* What a call of unknown width is expected to take for each row, beside the next narrower one: little
+ * enough to try it. */
+#define UNKNOWN_SHARE 0.85
+
 /* Records how long a call for images of one size took. Calls of another size say little about
  * it. */
 static void count_pace(struct studio *studio, int size, int rows, double flops, double seconds) {
     if (size != studio->paced_size)
         memset(studio->pace, 0, sizeof(studio->pace));
     studio->paced_size = size;
-    double *pace = &studio->pace[rows < UNET_CALL_MAX_ROWS ? rows : UNET_CALL_MAX_ROWS];
+    if (seconds < PACE_LEAST_S)
+        return;
+    const int at = rows < UNET_CALL_MAX_ROWS ? rows : UNET_CALL_MAX_ROWS;
+    double *pace = &studio->pace[at];
+    studio->paced_at[at] = studio->calls;
     *pace += (*pace > 0 ? RATE_SHARE : 1) * (seconds / flops - *pace);
 }
 
-/* Fills in `cost` of struct policy_limits. If the pace of a number of rows is unknown, it is that
- * of the next smaller number that is known: so calls grow step by step on a device that gains from
- * wider calls. */
-static void fill_cost(const struct studio *studio, double cost[UNET_CALL_MAX_ROWS + 1]) {
+/* Of calls with that many rows; 0: unknown. */
+static double known_pace(const struct studio *studio, int rows) {
+    return studio->calls - studio->paced_at[rows] <= PACE_CALLS ? studio->pace[rows] : 0;
+}
+
+/* Fills in `cost` of struct policy_limits. If the pace of a number of rows is unknown, it is a little
+ * less than that of the next smaller number that is known: so calls grow step by step on a device
+ * that gains from wider calls, and on others each width is tried now and then. Returns false if no
+ * width is known. */
+static bool fill_cost(const struct studio *studio, double cost[UNET_CALL_MAX_ROWS + 1]) {
     double pace = 0;
     for (int rows = UNET_CALL_MAX_ROWS; rows > 0; rows--)
-        pace = studio->pace[rows] > 0 ? studio->pace[rows] : pace;
-    pace = pace > 0 ? pace : 1;
+        pace = known_pace(studio, rows) > 0 ? known_pace(studio, rows) : pace;
+    if (pace <= 0)
+        return false;
     cost[0] = 0;
+    bool is_known = false;
     for (int rows = 1; rows <= UNET_CALL_MAX_ROWS; rows++) {
-        pace = studio->pace[rows] > 0 ? studio->pace[rows] : pace;
-        cost[rows] = fmax(cost[rows - 1], rows * pace);
+        const double known = known_pace(studio, rows);
+        is_known = is_known || known > 0;
+        pace = known > 0 ? known : pace;
+        cost[rows] = fmax(
+            cost[rows - 1], rows * pace * (known > 0 || !is_known ? 1 : UNKNOWN_SHARE));
     }
+    return true;
 }
 
 /* Chooses the next call, or none. */
 static void choose(const struct studio *studio, int listed, bool no_new, struct policy_call *call) {
     double cost[UNET_CALL_MAX_ROWS + 1];
-    const struct policy_limits limits = { studio->call_rows, no_new, cost };
-    fill_cost(studio, cost);
+    const struct policy_limits limits = { studio->call_rows, no_new,
+        fill_cost(studio, cost) ? cost : NULL };
     policy_choose(studio->list, listed, &limits, call);
 }
 

@@ -95,6 +95,19 @@ static void small_cases(void) {
     struct policy_call call;
     policy_choose(two, 4, &limits, &call);
     CHECK(call.count == 4, "company that costs nothing is welcome: %d images", call.count);
+    static const double costs[][UNET_CALL_MAX_ROWS + 1] = {
+        /* gains nothing; gains from the third image on; gains too little to wait for each other */
+        { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 },
+        { 0, 1, 2, 3, 4.2, 4.6, 5.1, 5.8, 6.6, 8 },
+        { 0, 1, 2, 2.9, 3.8, 4.7, 5.6, 6.5, 7.4, 8.3 },
+    };
+    static const int want[] = { 1, 4, 1 };
+    const struct policy_image four[] = { OF(1, 1, 2), OF(1, 2, 2), OF(1, 3, 2), OF(1, 4, 2) };
+    for (int i = 0; i < 3; i++) {
+        policy_choose(
+            four, 4, &(struct policy_limits){ UNET_CALL_MAX_ROWS, false, costs[i] }, &call);
+        CHECK(call.count == want[i], "costs %d: %d images, not %d", i, call.count, want[i]);
+    }
     CHECK(policy_rank(8, 0, 1) == 4 && policy_rank(8, 0, -1) == 16 && policy_rank(8, 10, 0) == 7,
         "%g %g %g", policy_rank(8, 0, 1), policy_rank(8, 0, -1), policy_rank(8, 10, 0));
 }
@@ -286,9 +299,10 @@ static void at_most(const char *what, double got, double bar, double base) {
     CHECK(got <= bar * base, "%s: %.1f, at most %.2f times %.1f", what, got, bar, base);
 }
 
-/* Where a wider call gains nothing: short requests gain, and the slowest lose nothing. */
+/* Where a wider call gains nothing: short requests gain, and the slowest lose nothing. Calls may be
+ * wide, but are not. */
 static void beats_one_at_a_time(void) {
-    struct load load = { .width = 1, .limit = WAITING_MAX, .requests = 60000, .work = 0.3 };
+    struct load load = { .width = 8, .limit = WAITING_MAX, .requests = 60000, .work = 0.3 };
     struct summary one = run(load, ONE_AT_A_TIME), ours = run(load, AGEING);
     at_most("mean at 0.3", ours.mean, 1.03, one.mean);
     at_most("p95 at 0.3", ours.p95, 1.03, one.p95);
