@@ -7,7 +7,9 @@ import sys
 import tempfile
 
 script, root = sys.argv[1:]
-FILES = ("attention_flash.cu", "attention_hopper.cu", "gemm_hopper.cu", "gemm_simt.cu", "group_norm.cu")
+FILES = ("attention/attention_flash.cu", "attention/attention_hopper.cu", "gemm/gemm_hopper.cu",
+         "gemm/gemm_simt.cu", "norm/group_norm.cu")
+NAMES = [os.path.basename(path) for path in FILES]
 failed = 0
 
 
@@ -41,13 +43,13 @@ with tempfile.TemporaryDirectory() as folder:
     folder = os.path.realpath(folder)
     shutil.copytree(os.path.join(root, "kernels/cuda"), os.path.join(folder, "kernels/cuda"))
     first, reads = digests(folder)
-    check(list(first) == ["compiler", *FILES] and all(len(word) == 8 for word in first.values()), f"{first}")
+    check(list(first) == ["compiler", *NAMES] and all(len(word) == 8 for word in first.values()), f"{first}")
     check(f"{folder}/kernels/cuda/ptx_hopper.cuh" in reads, "headers are dependencies of the build's step")
     for what, name, before, after, changed in (
-            ("a number in a kernel", "gemm_hopper.cu", "#define HOPPER_CLUSTER 16", "#define HOPPER_CLUSTER 8",
+            ("a number in a kernel", "gemm/gemm_hopper.cu", "#define HOPPER_CLUSTER 16", "#define HOPPER_CLUSTER 8",
              ["gemm_hopper.cu"]),
-            ("a comment", "gemm_hopper.cu", "/* ", "/* Another word: ", []),
-            ("a blank line", "group_norm.cu", "\n\n", "\n\n\n", []),
+            ("a comment", "gemm/gemm_hopper.cu", "/* ", "/* Another word: ", []),
+            ("a blank line", "norm/group_norm.cu", "\n\n", "\n\n\n", []),
             ("an instruction in a string", "ptx_hopper.cuh", "prefetch.tensormap [%0]", "prefetch.tensormap  [%0]",
              ["attention_hopper.cu", "gemm_hopper.cu", "group_norm.cu"])):
         edit(folder, name, before, after)
