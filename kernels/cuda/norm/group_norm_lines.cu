@@ -38,6 +38,15 @@ __device__ __forceinline__ struct place place_of(const struct group_norm &g) {
     return p;
 }
 
+__device__ __forceinline__ float2 sum_of_warp(float2 all) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        all.x += __shfl_xor_sync(0xffffffffu, all.x, step);
+        all.y += __shfl_xor_sync(0xffffffffu, all.y, step);
+    }
+    return all;
+}
+
 /* What each group's values are taken relative to: its first channel of the row's first pixel. */
 template <class T>
 __device__ __forceinline__ void read_shifts(const struct group_norm &g, float *shifts) {
@@ -122,11 +131,7 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_line_sums(const struct 
             all.x += one.x;
             all.y += one.y;
         }
-#pragma unroll
-        for (int step = 16; step > 0; step /= 2) {
-            all.x += __shfl_xor_sync(0xffffffffu, all.x, step);
-            all.y += __shfl_xor_sync(0xffffffffu, all.y, step);
-        }
+        all = sum_of_warp(all);
         if (lane == 0)
             ((float2 *)g.parts)[((int64_t)blockIdx.y * g.groups + group) * g.pieces + blockIdx.x] = all;
     }
@@ -151,11 +156,7 @@ __device__ __forceinline__ void add_parts(const struct group_norm &g, struct end
             all.x += one.x;
             all.y += one.y;
         }
-#pragma unroll
-        for (int step = 16; step > 0; step /= 2) {
-            all.x += __shfl_xor_sync(0xffffffffu, all.x, step);
-            all.y += __shfl_xor_sync(0xffffffffu, all.y, step);
-        }
+        all = sum_of_warp(all);
         if (lane == 0) {
             const float mean = all.x * share, variance = fmaf(-mean, mean, all.y * share);
             ends[group].shift = kept_shifts(g)[group];
