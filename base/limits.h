@@ -176,8 +176,9 @@
 #define HTTP_UNPACKERS 2 /* threads that unpack archives, in the background */
 #define HTTP_WALKERS 1   /* threads that look through data sets, likewise */
 #define HTTP_READERS 2   /* threads that parse large bodies and decode pictures */
-#define HTTP_READ_AT_ONCE_BYTES (64u << 10) /* of a body without a reader (server/later/reading.h) */
-#define MULTIPART_PARTS_MAX 64              /* of a form (server/http/multipart.c) */
+#define HTTP_READ_AT_ONCE_BYTES                                                                    \
+    (64u << 10)                /* of a body without a reader (server/later/reading.h) */
+#define MULTIPART_PARTS_MAX 64 /* of a form (server/http/multipart.c) */
 #define MULTIPART_NAME_MAX_BYTES 128
 #define REQUEST_ID_MAX_BYTES 64
 #define KEYS_MAX 1000 /* API keys */

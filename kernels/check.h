@@ -1,6 +1,6 @@
-/* The checks of arguments by the wrappers of kernels/compute/compute.c. Each function returns true if the
- * argument is right. Otherwise it sets the sticky error, which names the operation, the argument
- * and the shapes, and returns false. */
+/* The checks of arguments by the wrappers of kernels/compute/compute.c. Each function returns true
+ * if the argument is right. Otherwise it sets the sticky error, which names the operation, the
+ * argument and the shapes, and returns false. */
 #ifndef KERNELS_CHECK_H
 #define KERNELS_CHECK_H
 

@@ -3,8 +3,8 @@
  *
  * A table starts as the plain-C reference (kernels/reference/); a device replaces the entries that
  * it does better (kernels/cpu/, kernels/cuda/). Models never call an entry directly. They use the
- * wrappers of kernels/compute/compute.h, which check every argument first, so an entry may trust its
- * arguments. tests/kcheck compares every entry with the reference.
+ * wrappers of kernels/compute/compute.h, which check every argument first, so an entry may trust
+ * its arguments. tests/kcheck compares every entry with the reference.
  *
  * Conventions, for every entry:
  *  - tensors are dense, row-major, channels-last; inputs are never written; outputs never alias
@@ -216,9 +216,9 @@ struct convert_args {
     struct tensor *y;
 };
 
-/* y[row] = torch.randn of torch's CUDA generator (see kernels/random/philox.h) in torch's order, f32.
- * seeds and offsets are host memory, one element per row. Values differ from the host's by at most
- * 2e-6 of their size if the device has its own sine and logarithm. */
+/* y[row] = torch.randn of torch's CUDA generator (see kernels/random/philox.h) in torch's order,
+ * f32. seeds and offsets are host memory, one element per row. Values differ from the host's by at
+ * most 2e-6 of their size if the device has its own sine and logarithm. */
 struct noise_args {
     const uint64_t *seeds, *offsets;
     struct tensor *y;

@@ -3,8 +3,8 @@
  * A problem is an operation on one shape, known since its first call in this process. Its
  * candidates are kernels that claim to compute it. `try_candidate` compares one with the plainest
  * kernel on random data and times it. Since a wrong kernel may leave the device unusable,
- * `try_candidate` is called in a process of its own (command/tune/tune.c). The results are kept in a
- * file (kernels/tuner_cache.h) and applied with `choose`.
+ * `try_candidate` is called in a process of its own (command/tune/tune.c). The results are kept in
+ * a file (kernels/tuner_cache.h) and applied with `choose`.
  */
 #ifndef KERNELS_TUNER_H
 #define KERNELS_TUNER_H

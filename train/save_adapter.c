@@ -181,8 +181,7 @@ static void add_training(
     say(to, "ss_network_dropout", "%.15g", c->dropout);
 }
 
-static json_t *diffusers_metadata(
-    const struct train_config *c, const struct adapter_facts *facts) {
+static json_t *diffusers_metadata(const struct train_config *c, const struct adapter_facts *facts) {
     json_t *peft = json_object();
     add_peft(peft, "unet", c, &c->target_modules);
     if (c->train_text_encoder)

@@ -44,7 +44,8 @@ struct trainer_options {
     const struct train_config *config; /* borrowed */
     const struct train_source *source; /* borrowed */
     struct trainer_models models;
-    const char *cache; /* folder for encoded pictures and captions (train/examples/cache.h); borrowed */
+    const char
+        *cache; /* folder for encoded pictures and captions (train/examples/cache.h); borrowed */
     /* If the cache loses something that is needed after trainer_encodes returned false: brings the
      * dropped weights back, within a piece. NULL: none are dropped. */
     bool (*load_encoders)(void *user, struct error *err);
@@ -104,8 +105,8 @@ bool trainer_resume(struct trainer *trainer, const char *folder, bool *resumed, 
     __attribute__((warn_unused_result));
 
 /* What is trained; and the values to be saved: those of the average, once there is one. In the
- * buffers' layout (train/optimizer/parameters.h), host memory, borrowed until the next piece. In a full
- * fine-tune, a step that was begun starts over after this, and after a checkpoint. */
+ * buffers' layout (train/optimizer/parameters.h), host memory, borrowed until the next piece. In a
+ * full fine-tune, a step that was begun starts over after this, and after a checkpoint. */
 const struct parameters *trainer_parameters(const struct trainer *trainer);
 const float *trainer_values(struct trainer *trainer, struct error *err);
 

@@ -5,8 +5,8 @@
  * version. A request holds the versions it was admitted with until it ends, so replacing or
  * unloading a name does not affect running requests. When memory is short, versions that nobody
  * uses are freed, least recently used first; they are loaded again when they are named. The base
- * weights are never written: the changes stand beside them in overlays (kernels/compute/overlay.h), which
- * say for each row of a call what is added to a weight or replaces it.
+ * weights are never written: the changes stand beside them in overlays (kernels/compute/overlay.h),
+ * which say for each row of a call what is added to a weight or replaces it.
  *
  * The adapter's file alone decides how a layer is changed. A LoRA's product of two thin matrices is
  * added to the base product. Anything else (LoHa, LoKr, DoRA, full differences) becomes a working

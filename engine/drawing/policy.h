@@ -8,12 +8,12 @@
  * other. Sizes take turns by the same rule: the first image decides what the call does, and later
  * images that fit into the same call join it.
  *
- * This orders one caller's requests; turns (engine/drawing/turns.h) merge those of several callers into one
- * order. An image joins a call only if the call slows no other caller in it beyond its share: with
- * n callers, a call takes at most n times as long as it would with the images of any one of
- * them. And a call takes more images only as far as that saves time for each: on a device that gains
- * nothing from wider calls, drawing one image after the other lets requests wait less on average
- * (POLICY_GAIN). */
+ * This orders one caller's requests; turns (engine/drawing/turns.h) merge those of several callers
+ * into one order. An image joins a call only if the call slows no other caller in it beyond its
+ * share: with n callers, a call takes at most n times as long as it would with the images of any
+ * one of them. And a call takes more images only as far as that saves time for each: on a device
+ * that gains nothing from wider calls, drawing one image after the other lets requests wait less on
+ * average (POLICY_GAIN). */
 #ifndef ENGINE_DRAWING_POLICY_H
 #define ENGINE_DRAWING_POLICY_H
 

@@ -28,8 +28,8 @@ struct image {
     struct noise_generator generator; /* draws its initial noise, then that of its steps */
     struct brownian *brownian;        /* for a plan that draws Brownian noise, else NULL */
     const float *init_latents;        /* [c][height][width] to start from, or NULL */
-    const float *moments;             /* of the request's pictures (engine/resolve/source.h), or NULL */
-    const struct image_start *start;  /* during sampler_start: made from the pictures; or NULL */
+    const float *moments; /* of the request's pictures (engine/resolve/source.h), or NULL */
+    const struct image_start *start; /* during sampler_start: made from the pictures; or NULL */
     bool keeps; /* after each step, restore the part of the picture that the mask keeps */
     const struct row_overlay *overlay; /* of the UNet's weights, for all its rows; NULL: none */
     bool guided;

@@ -1,5 +1,6 @@
-/* The operations that a studio (engine/drawing/studio.h) needs, one unit of work each. Models implement
- * them (engine/drawing/model_stages.h); tests and benchmarks of the layers above use a fake. */
+/* The operations that a studio (engine/drawing/studio.h) needs, one unit of work each. Models
+ * implement them (engine/drawing/model_stages.h); tests and benchmarks of the layers above use a
+ * fake. */
 #ifndef ENGINE_DRAWING_STAGES_H
 #define ENGINE_DRAWING_STAGES_H
 

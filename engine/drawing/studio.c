@@ -64,7 +64,7 @@ struct studio {
     int paced_size;        /* latent size of the images that `pace` was measured with */
     double pace[UNET_CALL_MAX_ROWS + 1]; /* seconds per flop, by the call's rows; 0: unknown */
     uint64_t paced_at[UNET_CALL_MAX_ROWS + 1]; /* `calls` when it was last measured */
-    double request_flops;                /* running average over the latest requests */
+    double request_flops;                      /* running average over the latest requests */
     uint64_t calls;
     bool one_at_a_time;
     bool wants_colours, has_colours;
@@ -399,8 +399,8 @@ static void count_work(struct studio *studio, double flops, double seconds) {
 #define PACE_CALLS 500
 /* A call that ends sooner says nothing: that is not the device's time. */
 #define PACE_LEAST_S 1e-4
-/* What a call of unknown width is expected to take for each row, beside the next narrower one: little
- * enough to try it. */
+/* What a call of unknown width is expected to take for each row, beside the next narrower one:
+ * little enough to try it. */
 #define UNKNOWN_SHARE 0.85
 
 /* Records how long a call for images of one size took. Calls of another size say little about
@@ -422,10 +422,10 @@ static double known_pace(const struct studio *studio, int rows) {
     return studio->calls - studio->paced_at[rows] <= PACE_CALLS ? studio->pace[rows] : 0;
 }
 
-/* Fills in `cost` of struct policy_limits. If the pace of a number of rows is unknown, it is a little
- * less than that of the next smaller number that is known: so calls grow step by step on a device
- * that gains from wider calls, and on others each width is tried now and then. Returns false if no
- * width is known. */
+/* Fills in `cost` of struct policy_limits. If the pace of a number of rows is unknown, it is a
+ * little less than that of the next smaller number that is known: so calls grow step by step on a
+ * device that gains from wider calls, and on others each width is tried now and then. Returns false
+ * if no width is known. */
 static bool fill_cost(const struct studio *studio, double cost[UNET_CALL_MAX_ROWS + 1]) {
     double pace = 0;
     for (int rows = UNET_CALL_MAX_ROWS; rows > 0; rows--)

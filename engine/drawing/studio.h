@@ -3,8 +3,8 @@
  *
  * A request may be admitted at any time and never waits for others just to share a call. Each call
  * of studio_work does one unit of work: a UNet call for the images whose turn it is
- * (engine/drawing/policy.h), in which new images first get their texts and noise; one decode; or the
- * encoding of the pictures that a request brings. Between units requests end: done, failed,
+ * (engine/drawing/policy.h), in which new images first get their texts and noise; one decode; or
+ * the encoding of the pictures that a request brings. Between units requests end: done, failed,
  * cancelled or timed out. The end of one request never touches the others: a failed call is
  * repeated for each of its images alone. Only a lost device ends all requests.
  *

@@ -1,6 +1,6 @@
 /* The engine thread. It loads the checkpoint, draws all accepted requests in the pipeline's studio
- * (engine/drawing/studio.h), and trains between them. The number of waiting requests is bounded. Any thread
- * may submit and cancel; callbacks come from the engine thread. */
+ * (engine/drawing/studio.h), and trains between them. The number of waiting requests is bounded.
+ * Any thread may submit and cancel; callbacks come from the engine thread. */
 #ifndef ENGINE_LOOP_ENGINE_H
 #define ENGINE_LOOP_ENGINE_H
 
@@ -111,8 +111,8 @@ bool engine_resolve(struct engine *engine, const struct generate_request *reques
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 
 /* Queues a resolved request, borrowed until its `done`. ERROR_BUSY if the caller's part of the
- * queue is full (engine/loop/queue_share.h), ERROR_UNAVAILABLE while loading or stopping. *ticket (may
- * be NULL) is valid until engine_ticket_release. */
+ * queue is full (engine/loop/queue_share.h), ERROR_UNAVAILABLE while loading or stopping. *ticket
+ * (may be NULL) is valid until engine_ticket_release. */
 bool engine_submit(struct engine *engine, const struct resolved_request *request,
     const struct engine_callbacks *callbacks, struct engine_ticket **ticket, struct error *err)
     __attribute__((warn_unused_result));

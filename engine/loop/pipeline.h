@@ -1,8 +1,8 @@
 /* One loaded checkpoint and the way from prompt to picture, in the caller's thread.
  *
  * resolve -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line draws one
- * request after the other (pipeline_generate); the daemon's engine thread (engine/loop/engine.h) draws
- * all of them at once in the pipeline's studio. */
+ * request after the other (pipeline_generate); the daemon's engine thread (engine/loop/engine.h)
+ * draws all of them at once in the pipeline's studio. */
 #ifndef ENGINE_LOOP_PIPELINE_H
 #define ENGINE_LOOP_PIPELINE_H
 

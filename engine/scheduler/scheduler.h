@@ -129,8 +129,8 @@ struct scheduler_update {
  * Then the updates are applied in order, each seeing what those before it wrote.
  *
  * The noise is fresh from the image's generator. But if brownian_from and brownian_to differ, it is
- * the increment of the image's Brownian motion between these two sigmas (engine/scheduler/brownian.h), and
- * the generator does not advance. */
+ * the increment of the image's Brownian motion between these two sigmas
+ * (engine/scheduler/brownian.h), and the generator does not advance. */
 struct scheduler_evaluation {
     float timestep; /* need not be whole */
     float input_divisor;

@@ -29,7 +29,7 @@ struct training_job_options {
     const char *class_dataset;              /* for prior preservation; NULL: FOLDER/class */
     const char *dataset_root; /* data sets must not lead out of it; NULL: no restriction */
     const char *folder;       /* the job's own; made if missing */
-    const char *cache;        /* folder for encoded pictures and captions (train/examples/cache.h) */
+    const char *cache; /* folder for encoded pictures and captions (train/examples/cache.h) */
     uint64_t cache_max_bytes; /* limit on what earlier jobs left there */
     /* A loaded UNet with weights of `dtype`. A job that does not write to it and wants this
      * precision borrows it until training_job_close. NULL: there is none. */

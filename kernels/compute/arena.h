@@ -1,8 +1,8 @@
 /* Memory for activations: a stack of tensors that is planned once and frees nothing in between.
  *
  * A model allocates its output first and its temporaries above it, and releases the temporaries
- * with a mark. A dry run (kernels/compute/compute.h) walks a model without computing and yields the peak.
- * The arena then reserves that peak once, so that a step allocates nothing.
+ * with a mark. A dry run (kernels/compute/compute.h) walks a model without computing and yields the
+ * peak. The arena then reserves that peak once, so that a step allocates nothing.
  *
  * One thread at a time.
  */

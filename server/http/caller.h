@@ -23,8 +23,8 @@ struct caller caller_of(const struct exchange *exchange);
 /* Makes a caller of a key's name ("": none) and an address (NULL: unknown, as for a unix
  * socket). */
 struct caller caller_make(const char *key_name, const struct sockaddr *address);
-/* Returns the number by which the engine knows the caller (engine/drawing/turns.h): a hash of `text` for
- * which nobody can choose a colliding address or name. */
+/* Returns the number by which the engine knows the caller (engine/drawing/turns.h): a hash of
+ * `text` for which nobody can choose a colliding address or name. */
 uint64_t caller_number(const char *text);
 bool caller_equals(const struct caller *a, const struct caller *b);
 

@@ -45,8 +45,8 @@ struct exchange {
     struct body *held; /* owned: what has come of a body without a sink (server/http/bodies.h) */
     const char *body;  /* borrowed from `held` once it is complete; NULL: none */
     size_t body_size;
-    bool reads;              /* a reader parses the body, so it must stay (server/later/reading.h) */
-    bool body_refused;       /* it was not accepted, and the rest was discarded */
+    bool reads;        /* a reader parses the body, so it must stay (server/later/reading.h) */
+    bool body_refused; /* it was not accepted, and the rest was discarded */
     struct error body_error; /* why it was refused */
     bool uploading;          /* a sink has begun the body and not ended it */
     void *upload;            /* the sink's */

@@ -41,13 +41,14 @@ struct route_method {
     /* Also accepts chunked bodies, and may refuse before the body is sent. NULL: the body is in
      * exchange->body. */
     const struct body_sink *sink;
-    /* For GET /openapi.json (server/routes/openapi.c), which lists every route and method. `about`: what
-     * it does, in one line; never NULL. `query`: the names its query may have, separated by spaces;
-     * NULL: none. `answers`: the media types of its answer, likewise; NULL: application/json. */
+    /* For GET /openapi.json (server/routes/openapi.c), which lists every route and method. `about`:
+     * what it does, in one line; never NULL. `query`: the names its query may have, separated by
+     * spaces; NULL: none. `answers`: the media types of its answer, likewise; NULL:
+     * application/json. */
     const char *about, *query, *answers;
     struct json_t *(*schema)(void); /* of its JSON body, a new reference; NULL: anything */
-    /* Its body may have HTTP_BODY_MAX_BYTES, because `handle` leaves it to server/later/reading.h. Other
-     * bodies in memory may have HTTP_READ_AT_ONCE_BYTES. */
+    /* Its body may have HTTP_BODY_MAX_BYTES, because `handle` leaves it to server/later/reading.h.
+     * Other bodies in memory may have HTTP_READ_AT_ONCE_BYTES. */
     bool large;
 };
 

@@ -80,7 +80,7 @@ struct http_server {
     int owed;    /* requests received in full and not yet answered in full */
     struct log_limit refusals;
     struct sdapi_settings *sdapi; /* owned: defaults for all requests of that dialect */
-    size_t canvas_bytes;         /* of all its canvases under way (server/sdapi/inpaint.h) */
+    size_t canvas_bytes;          /* of all its canvases under way (server/sdapi/inpaint.h) */
 };
 
 /* Returns ENGINE_STOPPING once the server drains, otherwise the engine's state. */

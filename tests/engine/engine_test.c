@@ -1,7 +1,7 @@
 /* The engine thread's promises, on a pipeline without models whose steps the test lets through one
  * by one: order, bound, cancel, timeout, drain, and exactly one `done` per accepted request. Meant
- * to run under ThreadSanitizer too. The pipeline here takes the place of engine/loop/pipeline.c, under
- * the real studio. */
+ * to run under ThreadSanitizer too. The pipeline here takes the place of engine/loop/pipeline.c,
+ * under the real studio. */
 #include "base/monotonic.h"
 #include "engine/loop/engine.h"
 #include "tests/check.h"

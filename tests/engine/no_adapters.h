@@ -1,4 +1,5 @@
-/* What a pipeline in the place of engine/loop/pipeline.c says of adapters and embeddings: it has none.
+/* What a pipeline in the place of engine/loop/pipeline.c says of adapters and embeddings: it has
+ * none.
  */
 #ifndef TESTS_ENGINE_NO_ADAPTERS_H
 #define TESTS_ENGINE_NO_ADAPTERS_H

@@ -116,8 +116,8 @@ static void check_case(const struct attention_case *c) {
     CHECK(shape_count == (args.lengths && c->tk > ATTENTION_FEW_KEYS ? 2 : 1), "%d", shape_count);
     struct attention_candidate all[ATTENTION_MAX_CANDIDATES];
     const int count = attention_candidates(&shape, all);
-    CHECK(all[count - 1].path == ATTENTION_PLAIN,
-        "static choice %d, plainest %d", all[0].path, all[count - 1].path);
+    CHECK(all[count - 1].path == ATTENTION_PLAIN, "static choice %d, plainest %d", all[0].path,
+        all[count - 1].path);
     int tried = 0;
     double worst = 0;
     for (int i = 0; i < count; i++) {

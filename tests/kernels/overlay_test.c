@@ -1,5 +1,5 @@
-/* What rows change of weights (kernels/compute/overlay.h): every layer against the same layer with merged
- * weights, rows against the same rows alone and against a call without an overlay. */
+/* What rows change of weights (kernels/compute/overlay.h): every layer against the same layer with
+ * merged weights, rows against the same rows alone and against a call without an overlay. */
 #include "kernels/compute/overlay.h"
 #include "kernels/compute/recordings.h"
 #include "kernels/devices.h"

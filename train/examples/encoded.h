@@ -2,10 +2,10 @@
  * log-variance of the VAE's posterior, which each step samples anew. For a caption: the text
  * encoder's output, or the token ids if the text encoder is trained.
  *
- * Each is computed once and kept on disk (train/examples/cache.h). Its name there is derived from everything
- * it depends on: the picture's bytes, its size, crop and flip, its mask, the text's tokens, the
- * models' weights and the code that computes. Host memory holds one picture. Pictures that are
- * cropped anew each time, or masked at random, are encoded each time and not kept.
+ * Each is computed once and kept on disk (train/examples/cache.h). Its name there is derived from
+ * everything it depends on: the picture's bytes, its size, crop and flip, its mask, the text's
+ * tokens, the models' weights and the code that computes. Host memory holds one picture. Pictures
+ * that are cropped anew each time, or masked at random, are encoded each time and not kept.
  *
  * One thread at a time, the one that computes. */
 #ifndef TRAIN_EXAMPLES_ENCODED_H

@@ -328,8 +328,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     }
 }
 
-/* Head, groups, keys of a block, stages (2: all keys in one block), blocks at once, passes; of each head
- * first what was fastest on an H100. */
+/* Head, groups, keys of a block, stages (2: all keys in one block), blocks at once, passes; of each
+ * head first what was fastest on an H100. */
 #define TILES(X)                                                                                   \
     X(40, 3, 128, 4, 1, 1)                                                                         \
     X(40, 3, 64, 4, 1, 1)                                                                          \

@@ -370,9 +370,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) gemm_hopper(
 #define LAUNCH_US 1.0
 #define START_US 2.0 /* of a block; the next is one of two on a multiprocessor */
 #define SHARED_START_US 3.1
-#define END_US 4.1         /* of 128 pixels by 160 channels */
-#define LONE 0.74          /* a step's time beside that with a second block there */
-#define CLUSTER_US 3.2     /* of parts that meet in a cluster, and for each of their sums */
+#define END_US 4.1     /* of 128 pixels by 160 channels */
+#define LONE 0.74      /* a step's time beside that with a second block there */
+#define CLUSTER_US 3.2 /* of parts that meet in a cluster, and for each of their sums */
 #define CLUSTER_US_PER_SUM 2.35e-6
 #define REDUCE_US 3.4 /* the same through memory, with a second kernel */
 #define REDUCE_US_PER_SUM 1.55e-6
@@ -477,7 +477,8 @@ extern "C" void gemm_hopper_facts(FILE *out) {
 
 /* active_clusters, asked once for each tile and number of parts that meet in a cluster. */
 static int known_clusters(int which, int parts) {
-    static int known[sizeof(tiles) / sizeof(tiles[0])][GEMM_MAX_SPLIT + 1]; /* one more; 0: not yet */
+    static int known[sizeof(tiles) / sizeof(tiles[0])]
+                    [GEMM_MAX_SPLIT + 1]; /* one more; 0: not yet */
     int *clusters = &known[which][parts];
     if (*clusters == 0)
         *clusters = active_clusters(which, parts) + 1;

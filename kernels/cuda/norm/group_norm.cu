@@ -1,18 +1,19 @@
 /* group_norm, NHWC, with SiLU: y = silu(gamma (x - mean) / sqrt(var + eps) + beta).
  *
- * There are two ways here. If one group of one row fits the shared memory of a block, or of a cluster of
- * CLUSTER blocks, these read it once, compute its moments there and write it: one launch, one read.
- * Otherwise a first kernel leaves the moments of pieces of the image (some 32,768 elements: a
- * function of the row's shape) in the workspace. Every block of the second kernel merges them in
- * order and normalises its piece.
+ * There are two ways here. If one group of one row fits the shared memory of a block, or of a
+ * cluster of CLUSTER blocks, these read it once, compute its moments there and write it: one
+ * launch, one read. Otherwise a first kernel leaves the moments of pieces of the image (some 32,768
+ * elements: a function of the row's shape) in the workspace. Every block of the second kernel
+ * merges them in order and normalises its piece.
  *
  * x may come as two tensors, one after the other along the channels (the skip connections): each
  * word comes from one of them. The first reader of a word also writes it where both are to stand
  * side by side.
  *
- * A third way reads whole pixels: group_norm_lines.cu. Both ways here move words of up to 16 bytes that lie within one group: 10 channels in 16 bits are five
- * words of 4 bytes. A thread keeps to one word of a line, whose scales and shifts stay in
- * registers, and loads several lines' words at a time.
+ * A third way reads whole pixels: group_norm_lines.cu. Both ways here move words of up to 16 bytes
+ * that lie within one group: 10 channels in 16 bits are five words of 4 bytes. A thread keeps to
+ * one word of a line, whose scales and shifts stay in registers, and loads several lines' words at
+ * a time.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
@@ -32,8 +33,8 @@
 #define CLUSTER 4
 #define PIECE_ELEMENTS 32768
 #define MAX_PIECES 256
-/* Pixels of a row from which on whole lines are the static choice: they won on an H100 from there on,
- * and a block for each group below. */
+/* Pixels of a row from which on whole lines are the static choice: they won on an H100 from there
+ * on, and a block for each group below. */
 #define LINES_PIXELS 4096
 
 /* ---- words ---- */

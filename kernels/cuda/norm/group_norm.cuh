@@ -35,9 +35,10 @@ template <class T> struct source {
 
 struct error;
 
-/* Computes `rows` rows of a 16-bit dtype in lines of whole pixels (group_norm_lines.cu); g->parts has
- * room for GROUP_NORM_LINE_PARTS of each group of each row. The channels of both sources are multiples
- * of 8, at most GROUP_NORM_LINE_CHANNELS together, and all tensors are aligned to 16 bytes. */
+/* Computes `rows` rows of a 16-bit dtype in lines of whole pixels (group_norm_lines.cu); g->parts
+ * has room for GROUP_NORM_LINE_PARTS of each group of each row. The channels of both sources are
+ * multiples of 8, at most GROUP_NORM_LINE_CHANNELS together, and all tensors are aligned to 16
+ * bytes. */
 #define GROUP_NORM_LINE_CHANNELS 4096
 #define GROUP_NORM_LINE_GROUPS 128
 #define GROUP_NORM_LINE_PARTS 128

@@ -1,12 +1,13 @@
-/* group_norm of 16-bit images, by whole pixels: the second way of group_norm.cu for the widest words.
+/* group_norm of 16-bit images, by whole pixels: the second way of group_norm.cu for the widest
+ * words.
  *
  * A group of 10 channels is 20 bytes of each pixel, so whoever reads one group alone moves more of
- * memory than it needs, in words of 4 bytes. Here a thread keeps to 8 channels, whatever groups they
- * belong to, and sums each of them by itself; only the block's sums become those of groups.
+ * memory than it needs, in words of 4 bytes. Here a thread keeps to 8 channels, whatever groups
+ * they belong to, and sums each of them by itself; only the block's sums become those of groups.
  *
  * The first kernel leaves the sums of pieces of the image in the workspace: a function of the row's
- * shape. Every block of the second one adds them in the same order. It requests its pixels before it
- * waits for the first: they are there since before that one ended its own wait.
+ * shape. Every block of the second one adds them in the same order. It requests its pixels before
+ * it waits for the first: they are there since before that one ended its own wait.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
@@ -51,18 +52,18 @@ __device__ __forceinline__ float2 sum_of_warp(float2 all) {
 template <class T>
 __device__ __forceinline__ void read_shifts(const struct group_norm &g, float *shifts) {
     for (int group = (int)threadIdx.x; group < g.groups; group += (int)blockDim.x)
-        shifts[group] = to_float(
-            *source<T>(g, (int)blockIdx.y * g.pixels, group * g.width).from);
+        shifts[group] = to_float(*source<T>(g, (int)blockIdx.y * g.pixels, group * g.width).from);
 }
 
-/* Requests this thread's words of the LOADS lines from `line` on; after the last one the last again. */
+/* Requests this thread's words of the LOADS lines from `line` on; after the last one the last
+ * again. */
 template <class T>
 __device__ __forceinline__ void request(
     union word<T, 8> *words, const source<T> &x, const struct place &p, int line) {
 #pragma unroll
     for (int i = 0; i < LOADS; i++)
-        words[i].whole = *(const uint4 *)(x.from +
-                                          (int64_t)min(line + i * p.lines, p.pixels - 1) * x.apart);
+        words[i].whole = *(
+            const uint4 *)(x.from + (int64_t)min(line + i * p.lines, p.pixels - 1) * x.apart);
 }
 
 /* What the first kernel leaves behind its sums, [row][group]: x may be y, whose first pixel may be
@@ -75,7 +76,7 @@ __device__ __forceinline__ float *kept_shifts(const struct group_norm &g) {
 /* Grid: x pieces, y rows. parts: [row][group][piece] sums of d and of d^2, d = x - shift. */
 template <class T>
 __global__ void __launch_bounds__(THREADS, 1) group_norm_line_sums(const struct group_norm g) {
-    DYNAMIC_SHARED(float, shifts);                                /* [GROUP_NORM_LINE_GROUPS] */
+    DYNAMIC_SHARED(float, shifts);                              /* [GROUP_NORM_LINE_GROUPS] */
     float2 *sums = (float2 *)(shifts + GROUP_NORM_LINE_GROUPS); /* [lines][channels] */
     const struct place p = place_of(g);
     const bool works = p.line < p.lines && p.line < p.pixels;
@@ -95,7 +96,8 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_line_sums(const struct 
         shift[j] = shifts[(p.word * 8 + j) / g.width];
         sum[j] = squares[j] = 0.0f;
     }
-    T *joined = (T *)g.joined + ((int64_t)blockIdx.y * g.pixels + p.first) * g.channels + p.word * 8;
+    T *joined = (T *)g.joined + ((int64_t)blockIdx.y * g.pixels + p.first) * g.channels +
+                p.word * 8;
 #pragma unroll 1
     for (int line = p.line; works && line < p.pixels; line += LOADS * p.lines) {
         if (line > p.line)
@@ -133,7 +135,8 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_line_sums(const struct 
         }
         all = sum_of_warp(all);
         if (lane == 0)
-            ((float2 *)g.parts)[((int64_t)blockIdx.y * g.groups + group) * g.pieces + blockIdx.x] = all;
+            ((float2 *)g.parts)[((int64_t)blockIdx.y * g.groups + group) * g.pieces + blockIdx.x] =
+                all;
     }
 }
 

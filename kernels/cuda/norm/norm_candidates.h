@@ -14,7 +14,7 @@ enum group_norm_path {
     GROUP_NORM_PARTS, /* two kernels: moments of pieces of the image, then the rest; the plainest */
     GROUP_NORM_SHARED,  /* one kernel: each block keeps a group of a row in shared memory */
     GROUP_NORM_CLUSTER, /* the same with a cluster of blocks for each group (sm_90) */
-    GROUP_NORM_LINES,   /* two kernels over whole pixels, in words of 16 bytes: group_norm_lines.cu */
+    GROUP_NORM_LINES, /* two kernels over whole pixels, in words of 16 bytes: group_norm_lines.cu */
 };
 
 struct group_norm_candidate {

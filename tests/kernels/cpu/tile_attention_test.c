@@ -1,8 +1,8 @@
-/* Attention on tiles (kernels/cpu/attention/attention_tiles.c), on the tiles' twin: against the reference at
- * the shapes of Stable Diffusion 1.5 and at ragged ones, keys that count exactly, rows that keep
- * their bits alone and on any number of threads, NaN and infinities where the reference has them.
- * Then the twin with the vectors of AVX-512, and the tiles themselves, where there are such: the
- * same bits. With --quick small shapes only. */
+/* Attention on tiles (kernels/cpu/attention/attention_tiles.c), on the tiles' twin: against the
+ * reference at the shapes of Stable Diffusion 1.5 and at ragged ones, keys that count exactly, rows
+ * that keep their bits alone and on any number of threads, NaN and infinities where the reference
+ * has them. Then the twin with the vectors of AVX-512, and the tiles themselves, where there are
+ * such: the same bits. With --quick small shapes only. */
 #include "kernels/compute/compute.h"
 #include "kernels/cpu/attention/amx.h"
 #include "kernels/cpu/attention/tile_simd.h"

@@ -1,5 +1,6 @@
-/* The tiles' twin in plain C (kernels/cpu/attention/tile_twin.h): every output of its product has the bits of
- * what Intel's manual says of tdpbf16ps, step by step with the C library's fused multiply-add. With
+/* The tiles' twin in plain C (kernels/cpu/attention/tile_twin.h): every output of its product has
+ * the bits of what Intel's manual says of tdpbf16ps, step by step with the C library's fused
+ * multiply-add. With
  * --hardware: the bits of the processor. NaN counts as NaN whatever its payload.
  *
  * Operands of every size, from ranges that each strain another part of the rounding. */

@@ -1,8 +1,8 @@
 /* Stands in for command/tune/tune_worker.c in fake_latentd: a device some of whose candidates are
  * wrong, fault, find no memory or end the process, so that `latentd tune` has to cope. The model
- * path says which device: "fake", "fake,faults", "fake,many", "fake,slow", "fake,late", or "fake,no_worker",
- * which ends at once, or "fake,cpu", where there is nothing to try. What is tried is written to the
- * file FAKE_TUNE_LOG, after the process's id.
+ * path says which device: "fake", "fake,faults", "fake,many", "fake,slow", "fake,late", or
+ * "fake,no_worker", which ends at once, or "fake,cpu", where there is nothing to try. What is tried
+ * is written to the file FAKE_TUNE_LOG, after the process's id.
  */
 #include "command/tune/tune.h"
 
