@@ -9,7 +9,7 @@
 
 #define CREDENTIAL "api-keys"
 
-/* One that holds no key counts as none. */
+/* If there is none, or it holds no key, *out stays NULL. */
 static bool read_credential(struct api_keys **out, struct error *err) {
     const char *folder = getenv("CREDENTIALS_DIRECTORY");
     char *path = folder ? file_join(folder, CREDENTIAL) : NULL;

@@ -33,7 +33,8 @@ struct bench_options {
     bool json, no_recordings;
 };
 
-/* One timed part: the first run (with its one-time costs), the median of the rest, its work. */
+/* One timed part: seconds of the first run (with its one-time costs), the median in seconds of the
+ * measured runs, and the floating-point operations of one run. */
 struct measurement {
     const char *name;
     double first_s, median_s, flops;
@@ -55,7 +56,7 @@ struct bench {
     struct vae *vae;
     double load_s, peak_flops_per_s, peak_memory_bytes;
     bool has_figures;
-    struct device_figures figures; /* with the picture's memory, before the peak product */
+    struct device_figures figures; /* taken before the peak product: the picture's memory only */
     int64_t latent_h, latent_w;
     struct measurement parts[3];
 };
@@ -107,7 +108,8 @@ static void buffers_release(struct bench *b) {
     b->buffer_count = 0;
 }
 
-/* One call of a part. A device that records does so at the second and replays from the third on. */
+/* One call of a part. A device that records records the second call and replays it from the third
+ * on. */
 struct part {
     void (*run)(struct compute *c, void *user);
     void *user;
@@ -324,8 +326,8 @@ static double peak_memory_bytes(void) {
     return (double)usage.ru_maxrss * 1024.0;
 }
 
-/* Of the rate of the matrix product; -1 if it is over 1, which no share can be. Operations are
- * counted as the plain algorithm has them: a convolution by a faster one (Winograd) may do fewer.
+/* Returns the part's rate as a share of the matrix product's rate; -1 if that is more than 1. The
+ * plain algorithm's operations are counted; a faster algorithm (Winograd) may do fewer.
  */
 static double share_of_peak(const struct bench *b, const struct measurement *m) {
     const double share = m->flops / m->median_s / b->peak_flops_per_s;

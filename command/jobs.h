@@ -12,9 +12,9 @@ struct jobs {
     struct training *training;
 };
 
-/* Opens the queue in training->folder and creates the dispatcher, also for training. A NULL folder:
- * no jobs are kept. If the queue's file is damaged or the disk is full, the daemon can still draw:
- * the error is logged, returned to clients that ask for jobs, and not a failure. */
+/* Opens the queue in training->folder, and creates the dispatcher and the runner of training jobs.
+ * A NULL folder: no jobs are kept. If the queue's file is damaged or the disk is full, the daemon
+ * can still draw: the error is logged, returned to clients that ask for jobs, and not a failure. */
 bool jobs_open(struct jobs *jobs, const struct training_options *training, struct error *err)
     __attribute__((warn_unused_result));
 /* Asks the runners to give back their jobs. */

@@ -1,4 +1,4 @@
-/* Checked packing: a weight's shape comes from a file, so what is wrong is said with its name. */
+/* Checks weights and packs them. Their shapes come from a file, so an error names the weight. */
 #include "kernels/pack.h"
 
 static bool is_float(enum dtype dtype) {
@@ -25,7 +25,7 @@ const char *kernels_dtype_names(const struct kernels *kernels) {
                  (dtypes >> DTYPE_F16 & 1) << 2];
 }
 
-/* What weights of both kinds share; `bias` may be NULL. */
+/* Checks what linear and convolution weights have in common; `bias` may be NULL. */
 static bool is_packable(const struct kernels *kernels, const char *name,
     const struct tensor *weight, const struct tensor *bias, enum dtype dtype, struct error *err) {
     if (!(kernels->weight_dtypes >> dtype & 1))
@@ -44,7 +44,7 @@ static bool is_packable(const struct kernels *kernels, const char *name,
     return true;
 }
 
-/* Any thread packs. */
+/* Sets the owner and a new serial number. `last` is atomic because any thread may pack. */
 static void sign(struct packed *packed, const struct kernels *kernels) {
     static _Atomic uint64_t last;
     packed->owner = kernels;

@@ -1,4 +1,4 @@
-/* Text from outside, which may not be UTF-8, and buffers that cut it. */
+/* Checks whether text from outside is UTF-8, and mends text that a buffer has cut. */
 #ifndef BASE_TEXT_UTF8_H
 #define BASE_TEXT_UTF8_H
 

@@ -4,16 +4,16 @@
  * images. The request with the least work left goes first, which minimises the mean waiting time. A
  * share of the time since its arrival is subtracted, so that no request waits for ever: a request
  * with w seconds of work left is passed only by requests that arrive within w / POLICY_AGEING after
- * it. Priorities multiply the work left. A decode is the last piece of an image's work like any
- * other. Sizes take turns by the same rule: the first image decides what the call does, and later
- * images that fit into the same call join it.
+ * it. Priorities multiply the work left. A decode counts as the last piece of an image's work and
+ * has no rule of its own. Sizes have none either: the image that goes first decides what the call
+ * does, and later images that fit into the same call join it.
  *
- * This orders one caller's requests; turns (engine/drawing/turns.h) merge those of several callers
- * into one order. An image joins a call only if the call slows no other caller in it beyond its
- * share: with n callers, a call takes at most n times as long as it would with the images of any
- * one of them. And a call takes more images only as far as that saves time for each: on a device
- * that gains nothing from wider calls, drawing one image after the other lets requests wait less on
- * average (POLICY_GAIN). */
+ * The rank orders one caller's requests; turns (engine/drawing/turns.h) merge the requests of
+ * several callers into one order. An image joins a call only if the call slows no other caller in
+ * it beyond its share: with n callers, a call takes at most n times as long as it would with the
+ * images of any one of them. And a call takes more images only as far as that saves time for each:
+ * on a device that gains nothing from wider calls, drawing one image after the other lets requests
+ * wait less on average (POLICY_GAIN). */
 #ifndef ENGINE_DRAWING_POLICY_H
 #define ENGINE_DRAWING_POLICY_H
 
@@ -24,7 +24,8 @@
 
 #define POLICY_AGEING 0.1
 
-/* The least share of the time of one image alone that a call of several saves for each of them. */
+/* A call takes several images only if its time per row is lower by at least this share than that of
+ * its first image alone. */
 #define POLICY_GAIN 0.1
 
 /* The rank of a request with `work_s` seconds of work left that arrived `waited_s` seconds ago; the
@@ -55,7 +56,7 @@ struct policy_call {
 };
 
 struct policy_limits {
-    int call_rows; /* of a UNet call, unless its first image alone has more */
+    int call_rows; /* the most rows of a UNet call; its first image alone may have more */
     bool no_new;   /* skips new images */
     /* How long a call with that many rows takes, in any unit; must not fall with the rows. NULL:
      * unknown; shares then count rows, and calls take all that fit. */

@@ -45,12 +45,13 @@ enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
     X(STEPS_OFFSET, int, steps_offset, .shared = true, .max = TRAIN_TIMESTEPS_MAX - 1,             \
         .help = "added to every timestep of leading spacing")                                      \
     X(SET_ALPHA_TO_ONE, bool, set_alpha_to_one,                                                    \
-        .help = "end at no noise, not at the first timestep's")                                    \
+        .help = "end without noise, not with the noise of the first timestep")                     \
     X(RESCALE_BETAS_ZERO_SNR, bool, rescale_betas_zero_snr,                                        \
         .help = "let the last timestep be pure noise")                                             \
-    X(USE_KARRAS_SIGMAS, bool, use_karras_sigmas, .help = "noise levels even in sigma^(1/7)")      \
+    X(USE_KARRAS_SIGMAS, bool, use_karras_sigmas,                                                  \
+        .help = "noise levels evenly spaced in sigma^(1/7)")                                       \
     X(USE_EXPONENTIAL_SIGMAS, bool, use_exponential_sigmas,                                        \
-        .help = "noise levels even in log sigma")                                                  \
+        .help = "noise levels evenly spaced in log sigma")                                         \
     X(USE_BETA_SIGMAS, bool, use_beta_sigmas,                                                      \
         .help = "noise levels at the quantiles of Beta(0.6, 0.6)")                                 \
     X(USE_AYS_SIGMAS, bool, use_ays_sigmas, .from = REQUEST_ONLY,                                  \
@@ -61,18 +62,18 @@ enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
         .max = TRAIN_TIMESTEPS_MAX, .help = "steps of the grid that the model was distilled on")   \
     X(TIMESTEP_SCALING, double, timestep_scaling, .from = FILE_ONLY, .max = 1e6)                   \
     X(USE_LU_LAMBDAS, bool, use_lu_lambdas,                                                        \
-        .help = "noise levels even in lambda, whole timesteps")                                    \
+        .help = "noise levels evenly spaced in lambda, at whole timesteps")                        \
     X(ALGORITHM_TYPE, enum algorithm_type, algorithm_type,                                         \
         WORDS("dpmsolver++", "sde-dpmsolver++", "dpmsolver", "sde-dpmsolver", "deis"),             \
         .help = "the probability flow, or the SDE with fresh noise")                               \
     X(SOLVER_ORDER, int, solver_order, .min = 1, .max = 3, .value = 2,                             \
-        .help = "how many predictions a step goes by")                                             \
+        .help = "how many predictions each step uses")                                             \
     X(SOLVER_TYPE, enum solver_type, solver_type,                                                  \
         WORDS("midpoint", "heun", "bh1", "bh2", "logrho"),                                         \
         .help = "the kind of second-order step")                                                   \
     X(LOWER_ORDER_FINAL, bool, lower_order_final, .help = "lower order towards the end")           \
     X(EULER_AT_FINAL, bool, euler_at_final, .help = "first order in the last step")                \
-    X(PREDICT_X0, bool, predict_x0, .help = "go by predictions of x0, not of the noise")           \
+    X(PREDICT_X0, bool, predict_x0, .help = "use predictions of x0, not of the noise")             \
     X(NUM_TRAIN_TIMESTEPS, int, num_train_timesteps, .shared = true, .from = FILE_ONLY, .min = 1,  \
         .max = TRAIN_TIMESTEPS_MAX, .value = 1000)                                                 \
     X(BETA_START, double, beta_start, .shared = true, .from = FILE_ONLY, .max = 1,                 \

@@ -3,8 +3,9 @@
  *
  * Every sampler here is linear: the next sample is a weighted sum of the sample, the model's
  * output, terms kept from earlier evaluations, and fresh noise. A scheduler only fills the table;
- * engine/sampler applies any table with one fused operation, op_combine. The numbers are those of
- * diffusers, with float32 scalars where diffusers has them.
+ * engine/drawing/sampler.c applies any table with one fused operation, op_combine. The numbers are
+ * those of diffusers, or of k-diffusion for samplers that only it has, with float32 scalars where
+ * these have them.
  *
  * A new scheduler is one file that defines its struct scheduler_class (class.h), and a line in
  * SCHEDULERS. Its options are in options.h. */
@@ -16,7 +17,7 @@
 
 #include <stdint.h>
 
-/* X(id, name): engine/scheduler/NAME.c defines scheduler_NAME. */
+/* X(id, name): engine/scheduler/methods/NAME.c defines scheduler_NAME. */
 #define SCHEDULERS(X)                                                                              \
     X(DDPM, ddpm)                                                                                  \
     X(DDIM, ddim)                                                                                  \
@@ -134,7 +135,7 @@ struct scheduler_update {
 struct scheduler_evaluation {
     float timestep; /* need not be whole */
     float input_divisor;
-    float signal, noise; /* diffusers' add_noise: signal * x0 + noise * noise is the sample */
+    float signal, noise; /* as in diffusers' add_noise: sample = signal * x0 + noise * epsilon */
     bool draws_noise;
     float brownian_from, brownian_to;
     int update_count;
@@ -151,7 +152,7 @@ void scheduler_evaluation_end(const struct scheduler_evaluation *evaluation,
     enum prediction_type prediction, float *of_sample, float *of_output);
 
 struct scheduler_plan {
-    int count;                                /* UNet evaluations; PNDM has one more than steps */
+    int count; /* UNet evaluations; some methods have more of them than steps (Heun, PNDM) */
     struct scheduler_evaluation *evaluations; /* owned, [count] */
     float init_noise_sigma;
     int slot_count; /* slots in use: 0..slot_count-1 */

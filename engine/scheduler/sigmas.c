@@ -155,7 +155,8 @@ static struct level spaced_level(const struct scheduler_values *values,
     return level;
 }
 
-/* The level in the list that the options choose between max and min; false if they choose none. */
+/* Writes level i of the list that the options choose; false if they choose none. The list runs from
+ * max to min, except that of Align Your Steps, which has levels of its own. */
 static bool listed_sigma(
     const struct scheduler_values *values, double max, double min, int steps, int i, double *out) {
     if (values->use_karras_sigmas)
@@ -171,9 +172,9 @@ static bool listed_sigma(
     return true;
 }
 
-/* The timestep of a level that is not in the table. diffusers' classes with whole timesteps round
- * for Karras' sigmas (except DPM-Solver++ with a cosine schedule), and truncate for the other
- * lists. Lists that only k-diffusion has are rounded here. */
+/* The timestep of a level that is not in the table. Classes with whole timesteps truncate it for
+ * exponential and beta sigmas, and DPM-Solver++ with a cosine schedule for every list. For all
+ * other lists (Karras, lambdas, Align Your Steps) they round it. */
 static double listed_timestep(const struct scheduler_values *values,
     const struct noise_schedule *schedule, enum sigma_family family, double sigma) {
     double timestep = timestep_of_sigma(schedule, sigma);
@@ -199,7 +200,8 @@ bool sigmas_begin_once(const double *timesteps, int count, int steps, struct err
     for (int i = 1; i < count; i++)
         if (timesteps[i] == timesteps[0])
             return scheduler_refuse_steps(err, steps,
-                "two of so many steps would start at timestep %g: take fewer steps or another "
+                "two of that many steps would both start at timestep %g: take fewer steps or "
+                "another "
                 "timestep_spacing",
                 timesteps[0]);
     return true;
@@ -242,7 +244,7 @@ bool sigma_run_falls(const struct sigma_run *run, struct error *err) {
     for (int i = 0; i < run->count; i++)
         if (run->sigmas[i] == run->sigmas[i + 1])
             return scheduler_refuse_steps(err, run->count,
-                "the steps from timestep %g on would not lower the noise: take fewer steps or "
+                "the step from timestep %g would not lower the noise: take fewer steps or "
                 "another timestep_spacing",
                 run->timesteps[i]);
     return true;

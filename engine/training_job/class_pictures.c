@@ -43,7 +43,7 @@ static bool is_picture(const char *name) {
     return false;
 }
 
-/* Counts the pictures that were there before any was drawn. */
+/* Counts the pictures that this file did not draw: their names do not begin with "drawn-". */
 static bool count_others(const char *folder, int64_t *count, struct error *err) {
     DIR *dir = opendir(folder);
     *count = 0;

@@ -34,8 +34,8 @@ __device__ __forceinline__ float quick_silu(float x) {
 }
 
 /* SiLU of two values by three of the chip's approximations instead of four: 1 / a and 1 / b are
- * derived from 1 / (a b). Each factor is limited to 2^60, which matters for x below -41: off by
- * 1e-18 of x. */
+ * derived from 1 / (a b). The exponentials are limited to 2^60, so that a b stays finite. Below x =
+ * -41 the result is then off, by at most 1e-18 |x|. */
 __device__ __forceinline__ void quick_silu_2(float *x) {
     const float c = -1.4426950408889634f;
     const float a = 1.0f + fast_exp2(fminf(x[0] * c, 60.0f));

@@ -19,7 +19,7 @@ static bool graph_begin(struct error *err) {
     if (!cuda_enter(err))
         return false;
     cuda_forbid_overlap(); /* what precedes the first kernel is not known */
-    /* Other threads may ask for memory figures meanwhile. */
+    /* Thread-local mode: other threads may ask for memory figures meanwhile. */
     recording_now = cuda_ok(cudaStreamBeginCapture(cuda_stream(), cudaStreamCaptureModeThreadLocal),
         "starting a graph", err);
     return recording_now;

@@ -1,6 +1,7 @@
-/* Element by element: add, geglu, concat, combine, blend, convert. Bound by memory: 16 bytes at a
- * time if all addresses allow it, and one element at a time in the tail and otherwise, with the
- * same arithmetic. Every loop strides over the grid, so a grid need not cover its work. */
+/* Element by element: add, geglu, concat, combine, blend, convert. Memory bounds them, so most take
+ * several elements at a time if all addresses are aligned to 16 bytes, and single elements
+ * otherwise and in the tail, with the same arithmetic. Every loop except that of `transpose`
+ * strides over the grid, so a grid need not cover its work. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -154,11 +155,12 @@ extern "C" bool cuda_concat(const struct concat_args *args, struct error *err) {
     return concat_of<unsigned short>(args, count, a_bytes, b_bytes, err);
 }
 
-/* ---- combine: y[row] = (sum over t of coefficients[row][t] * terms[t][row]) / divisors[row] ---- */
+/* ---- combine: y[row] = (sum over t of coefficients[row][t] * terms[t][row]) / divisors[row] ----
+ */
 
 #define COMBINE_ROWS 64
 
-/* Passed by value: 2 KiB of kernel parameters, so nothing has to be uploaded or kept. */
+/* Passed by value, as some 2.3 KiB of kernel parameters: nothing has to be uploaded or kept. */
 struct combine {
     const float *terms[COMBINE_MAX_TERMS];
     float *y;
@@ -174,8 +176,8 @@ static __device__ __forceinline__ float add_product(float sum, float w, float x)
     return __fadd_rn(sum, __fmul_rn(w, x));
 }
 
-/* Block row y of the grid is the batch's row. A term may be y. -0.0f adds nothing, not even its
- * sign. */
+/* blockIdx.y is the row. A term may be the tensor y. The sums start at -0.0f, so that a first
+ * product of -0.0f keeps its sign. */
 __global__ void __launch_bounds__(THREADS) combine(const struct combine c) {
     griddepcontrol_wait();
     griddepcontrol_launch();

@@ -9,7 +9,8 @@
 #include <stddef.h>
 
 /* Computes the digest of the key in the header's value; the key itself is not kept. Returns false
- * if the scheme is another, or the value is malformed or longer than KEY_MAX_BYTES. */
+ * if the scheme is neither of the two, the value is malformed, or the key is longer than
+ * KEY_MAX_BYTES. */
 bool authorization_digest(const char *value, size_t length, struct digest *out)
     __attribute__((warn_unused_result));
 

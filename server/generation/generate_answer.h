@@ -20,10 +20,11 @@ struct generate_answer {
     const struct generate_result *result;
 };
 
-/* Returns every field of the request as used, under the API's names: a body for POST /generate that
- * draws the same again, or that image alone unless `index` is -1. Pictures are replaced by their
- * sizes in bytes and encoded prompts by their shapes; a client must send those again. NULL when
- * memory is short; the caller owns the reference. */
+/* Returns the request's fields as used, under the API's names, as a body for POST /generate. If
+ * `index` is -1, the body draws all images again; else it draws only image `index`, and leaves out
+ * output, quality, priority and timeout_s. Pictures are replaced by their sizes in bytes and
+ * encoded prompts by their shapes; a client must send those again. NULL when memory is short; the
+ * caller owns the reference. */
 json_t *generate_parameters_json(const struct resolved_request *request, int index);
 
 /* {"id", "created", "model", "images", "parameters", "loras", "timings", "vae_tiled", "warnings"}

@@ -8,11 +8,11 @@
  * is discarded, and its client is told to try again. A body "moves" when it begins and whenever
  * another HTTP_BODY_STEP_BYTES have come, so that a byte now and then does not count as progress.
  * - A small body displaces the small body that moved longest ago.
- * - A large body displaces the body that moved longest ago, if that is HTTP_BODY_STALL_MS or
- *   longer. Otherwise it displaces a body of the caller that holds most, if that caller holds more
- *   than the newcomer's caller would. So a lone caller may use all the room, and one among others
- *   keeps its fair share. Small bodies give way to large ones only while they use more than the
- *   reserve.
+ * - A large body displaces the body that moved longest ago, if that one has not moved for
+ * HTTP_BODY_STALL_MS. Otherwise it displaces a body of the caller that holds most, if that caller
+ * holds more than the newcomer's caller would. So a caller may use all the room while it is alone,
+ * and no more than its share beside others. Small bodies give way to large ones only while they use
+ * more than the reserve.
  * - If that body is the newcomer itself, or there is none, the newcomer is refused. */
 #ifndef SERVER_HTTP_BODIES_H
 #define SERVER_HTTP_BODIES_H

@@ -26,7 +26,7 @@ enum key_right {
 bool key_rights_parse(const char *text, size_t length, unsigned *out)
     __attribute__((warn_unused_result));
 
-/* ERROR_INVALID names the line. A file without any key is an error. */
+/* ERROR_INVALID names the line. A file without any key gives an empty set. */
 bool api_keys_parse(const char *text, size_t size, struct api_keys **out, struct error *err)
     __attribute__((warn_unused_result));
 bool api_keys_read(const char *path, struct api_keys **out, struct error *err)

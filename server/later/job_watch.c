@@ -53,7 +53,7 @@ static int count_alike(const struct job_watch *watch, const struct watcher *one,
     return count;
 }
 
-/* The oldest of the job or the caller that has most. */
+/* Returns the oldest onlooker of the job or of the caller that has the most onlookers. */
 static struct watcher *find_most(const struct job_watch *watch) {
     static is_alike *const kinds[] = { has_job_of, has_caller_of };
     struct watcher *found = NULL;
@@ -62,7 +62,7 @@ static struct watcher *find_most(const struct job_watch *watch) {
         for (int i = 0; i < 2 && is_onlooker(w); i++) {
             struct watcher *oldest = NULL;
             const int count = count_alike(watch, w, kinds[i], &oldest);
-            if (count >= most) { /* of equals the older one, which comes later */
+            if (count >= most) { /* at a tie the older one wins: it stands later in the list */
                 most = count;
                 found = oldest;
             }
@@ -97,8 +97,9 @@ static void on_change(void *user, const struct job *job, bool deleted) {
     pthread_mutex_unlock(&watch->mutex);
 }
 
-/* Looks for those that it is time for, and unlinks those that are done. The lock is given back
- * meanwhile; only this thread takes somebody off the list. Returns when the next one is due. */
+/* Calls look() of each watcher that has changed or is due, and unlinks the watchers that are done.
+ * Releases the lock during each call; only this thread unlinks watchers. Returns the time at which
+ * the next one is due (monotonic, ms): 0 if at once, INT64_MAX if none is. */
 static int64_t look_at_all(struct job_watch *watch) {
     int64_t next_ms = INT64_MAX;
     for (struct watcher **at = &watch->first; *at;) {
@@ -159,7 +160,7 @@ static void *run(void *user) {
 bool job_watch_create(struct queue *queue, int max, struct job_watch **out, struct error *err) {
     struct job_watch *watch = calloc(1, sizeof(*watch));
     if (!watch)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for who waits for jobs");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the watch of jobs");
     watch->queue = queue;
     watch->max = max;
     watch->listener = (struct queue_listener){ .changed = on_change, .user = watch };

@@ -108,7 +108,7 @@ static bool parse_output_compression(
     return true;
 }
 
-/* Work for time: the steps. */
+/* A quality sets the number of steps; "auto" and "standard" leave the default. */
 static bool parse_quality(const json_t *value, struct image_order *order, struct error *err) {
     static const int steps[] = { 0, 0, 15, 25, 50, 50, 75, 100 };
     const int index = PARSE_WORD(
@@ -127,19 +127,19 @@ static bool parse_background(const json_t *value, struct image_order *order, str
     return PARSE_WORD("background", value, err, "auto", "opaque") >= 0;
 }
 
-/* Nothing is looked at here but by the checkpoint's own safety checker. */
+/* Checked, without effect: only the checkpoint's own safety checker looks at pictures. */
 static bool parse_moderation(const json_t *value, struct image_order *order, struct error *err) {
     (void)order;
     return PARSE_WORD("moderation", value, err, "auto", "low") >= 0;
 }
 
-/* A hint for another family of models. */
+/* Checked, without effect: a style is a hint for other models. */
 static bool parse_style(const json_t *value, struct image_order *order, struct error *err) {
     (void)order;
     return PARSE_WORD("style", value, err, "vivid", "natural") >= 0;
 }
 
-/* Whom a client draws for is its own business. */
+/* `user` and safety_identifier must be strings and have no effect. */
 static bool parse_user(const json_t *value, struct image_order *order, struct error *err) {
     (void)order;
     return json_is_string(value) || json_bad_field("user", value, "a string", err);
@@ -256,7 +256,8 @@ json_t *image_order_schema(void) {
         "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
 }
 
-/* What OpenAI's models do and this one does not. */
+/* Returns why the route refuses a field: OpenAI has it but it is not supported here, or there is no
+ * such field. */
 static const char *why_not(const char *name) {
     static const char *const absent[] = { "complexity", "frame_count", "frame_duration_ms", "svg",
         "markup", "input_fidelity", "stream", "partial_images", "mask", "image", "image[]" };
@@ -293,7 +294,7 @@ static bool check_quality(
                "\"auto\" beside num_inference_steps: both say how many steps there are", err);
 }
 
-/* Streams are of one picture, which no event numbers. */
+/* A stream carries one picture only, because its events do not say which picture they belong to. */
 static bool check_stream(const struct image_order *order, const json_t *values, struct error *err) {
     if (!order->stream)
         return order->partial_images == 0 ||
@@ -306,7 +307,7 @@ static bool check_stream(const struct image_order *order, const json_t *values, 
                "\"b64_json\" with \"stream\": true", err);
 }
 
-/* A PNG loses nothing, which is 100. */
+/* PNG is lossless, so it accepts only 100. Other formats default to the highest quality. */
 static bool check_compression(struct image_order *order, const json_t *values, struct error *err) {
     struct generate_request *r = &order->request;
     if (r->format != PICTURE_PNG) {
@@ -339,7 +340,7 @@ static bool complete_prompt(struct image_order *order, const json_t *values, str
     if (order->route != IMAGE_VARIATION)
         return error_field(err, "prompt", "", "it is required: a string");
     if (!is_given(values, "guidance_scale"))
-        r->guidance_scale = 1; /* towards nothing */
+        r->guidance_scale = 1; /* no guidance: there is no prompt to follow */
     json_t *empty = json_string("");
     const bool ok = empty && generate_json_parse_field("prompt", empty, r, err);
     json_decref(empty);
@@ -418,7 +419,8 @@ static json_t *form_values(const json_t *texts, enum image_route route) {
     return values;
 }
 
-/* What the request needs of the form, and may do with it. */
+/* Moves the form's pictures to the request, and sets how the mask is read, the resize mode and, for
+ * high fidelity, the strength. Refuses a form without an image. */
 static bool take_pictures(struct image_form *form, struct image_order *order, struct error *err) {
     struct generate_request *r = &order->request;
     if (!form->image.bytes)

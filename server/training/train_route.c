@@ -1,4 +1,5 @@
-/* POST /train: a job for who trains (queue/dispatcher.h), written down before it is answered. */
+/* POST /train: writes a job for the runner of training jobs (queue/dispatcher.h) to the queue, and
+ * then answers. */
 #include "base/text/json.h"
 #include "server/http/route.h"
 #include "server/jobs/job_routes.h"
@@ -69,4 +70,4 @@ static enum MHD_Result handle(struct exchange *exchange) {
 
 const struct route route_train = { .path = "/train",
     .methods = { { "POST", content_types_json, train_order_may_come, handle, .large = true,
-        .about = "trains, as a job", .schema = train_config_schema } } };
+        .about = "queues a training job", .schema = train_config_schema } } };

@@ -35,7 +35,8 @@ struct placement {
                              (torchvision) */
 };
 
-/* What is cut out of the resized picture, in this order. */
+/* The upper left corner, in px, of the part of the bucket's size that is cut out of the resized
+ * picture; then it may be mirrored. */
 struct crop {
     int top, left;
     bool flip; /* then mirrored left to right */

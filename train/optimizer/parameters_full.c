@@ -153,7 +153,8 @@ static struct tensor view_of(
     return view;
 }
 
-/* Device memory, both f32 except for a table. */
+/* Copies a norm or a table from or to the model, both in device memory. Converts a table that is
+ * not f32 in the model. */
 static bool copy_resident(const struct parameters *p, const struct tensor *from,
     const struct tensor *to, struct error *err) {
     struct compute c = { .kernels = p->kernels };
@@ -166,7 +167,8 @@ static bool copy_resident(const struct parameters *p, const struct tensor *from,
     return compute_ok(&c);
 }
 
-/* Reads the model's own numbers if there are no `values`; they are then f32 in host memory. */
+/* Reads a weight and its bias from the model into `to`. Called only if there are no `values`: the
+ * model's numbers are then f32 in host memory. */
 static bool read_weight(
     const struct parameters *p, const struct trained_weight *w, float *to, struct error *err) {
     float *bias = w->floats[1] ? to + w->floats[0] : NULL;
@@ -224,7 +226,8 @@ void trained_tensor_turn(
                 to[(i * inner + a) * outer + b] = from[(i * outer + b) * inner + a];
 }
 
-/* Reads a tensor into `values` from the source, as the model's copy was rounded. */
+/* Reads a tensor from the source into `values` as f32: the model's own copy may have been rounded
+ * when it was packed. */
 static bool read_source(const struct parameters *p, const struct trained_tensor *t,
     const struct weights *source, struct error *err) {
     const int64_t size = t->taps == 9 ? 3 : 1, count = t->n * t->taps * t->k;
@@ -247,8 +250,8 @@ static bool read_source(const struct parameters *p, const struct trained_tensor 
 
 /* --- the whole --- */
 
-/* Whether values need a buffer: they are in no packed weight, or cannot be read back from it
- * exactly. */
+/* Whether the values need a buffer of their own. They need none if the model holds them as f32 in
+ * host memory, since they are then read back from it exactly. */
 static bool keeps_values(const struct kernels *kernels, const struct weights *source) {
     return kernels->device != DEVICE_CPU || source->dtype != DTYPE_F32;
 }

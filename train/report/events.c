@@ -197,8 +197,8 @@ static bool begin_file(
     return event_end(e, &w, err);
 }
 
-/* Creates a file, numbered from 0 within each second: a job may be paused and resumed within
- * one. */
+/* Creates a file. Files of the same second are numbered from 0, since a job may be paused and
+ * resumed within a second. */
 static bool open_file(struct events *e, const char *folder, double wall_time_s, struct error *err) {
     for (int number = 0; e->fd < 0; number++) {
         const int length = snprintf(e->path, sizeof(e->path),

@@ -7,8 +7,9 @@
 
 #define ORDER_MAX 3
 
-/* weights[k]: of the predictions, newest first. h[0] is the step in -log sigma, h[1] and h[2] are
- * the steps before; eta h is the share of the noise. */
+/* Computes the weights of the last `order` predictions of x0, newest first. h[0] is the length of
+ * this step in -log sigma; h[1] and h[2] are those of the two steps before. Fresh noise (eta)
+ * lengthens the step to h[0] (1 + eta). */
 static void weigh_predictions(
     const float h[ORDER_MAX], int order, float eta, double weights[ORDER_MAX]) {
     float whole = h[0] * (eta + 1.0f), first = -expm1f(-whole);

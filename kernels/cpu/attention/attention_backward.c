@@ -5,8 +5,8 @@
  *
  * A block of BLOCK_Q queries computes its scores against all keys once and keeps them as weights,
  * e = 2^(s - max s): p but for the sum of a query's weights, by which its dy is divided instead,
- * once. Then it walks over blocks of BLOCK_K keys, and four products of blocks are left: dy v^T,
- * and what it adds to dq, dk and dv. Nothing but a block's weights is ever as long as the keys.
+ * once. Then it walks over blocks of BLOCK_K keys. Each needs four products: dy v^T, and the
+ * block's terms of dq, dk and dv. A block's weights are the only array of queries by all keys.
  *
  * dk and dv are sums over queries. The blocks of a head are cut into GROUPS_MAX groups at most, as
  * many as its size says; each has sums of its own, which are added in order in the end, so that the
@@ -18,7 +18,7 @@
 
 #include <omp.h>
 
-#define GROUP_BLOCKS 8 /* of queries, at least */
+#define GROUP_BLOCKS 8 /* the fewest blocks of queries in a group, unless the head has fewer */
 #define GROUPS_MAX 8
 #define PACK_BYTES ((size_t)64 << 20) /* but at least one head */
 
@@ -122,7 +122,8 @@ static void score_block(const struct shape *s, const float *rows, const float *p
                 to + tile * TILE_Q * stride + j, stride);
 }
 
-/* The scores of one query, of which `seen` of `keys` count, become weights; returns their sum. */
+/* Turns the scores of one query into weights, in place, and returns their sum. Only the first
+ * `seen` of `keys` count; the others get weight 0. */
 static float soften(float *scores, int64_t seen, int64_t keys) {
     const int64_t vectors = (keys + LANES - 1) / LANES;
     for (int64_t j = seen; j < vectors * LANES; j++)
@@ -140,7 +141,8 @@ static float soften(float *scores, int64_t seen, int64_t keys) {
     return sum_of(sum);
 }
 
-/* Weights of all keys, and dy divided by their sums, for queries [first, first + count). */
+/* For queries [first, first + count): computes the weights of all keys, divides dy by the sum of
+ * its query's weights, and clears dq. */
 static void begin_block(const struct attention_backward_args *args, const struct shape *s,
     struct block *b, const struct head *h, int64_t first, int64_t count, int64_t seen) {
     const int64_t q_step = args->q->shape[2], dy_step = args->dy->shape[2];
@@ -186,7 +188,8 @@ static void add_product(const struct shape *s, struct weights w, const float *v,
             inner, 1, o + i * s->d_padded);
 }
 
-/* Block of keys [at, at + keys) for `count` queries. `sums`: the group's, or NULL. */
+/* Adds what keys [at, at + keys) contribute to dq of `count` queries and, unless `sums` is NULL, to
+ * the group's sums of dk and dv. */
 static void visit(const struct shape *s, struct block *b, const struct head *h, int64_t at,
     int64_t keys, int64_t count, const float *rest, float *sums) {
     const int64_t stride = s->keys_padded;

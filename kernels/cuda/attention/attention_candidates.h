@@ -15,7 +15,7 @@ extern "C" {
 
 enum attention_path {
     ATTENTION_PLAIN,  /* multiply-adds in f32 for every dtype, shape, address and mask */
-    ATTENTION_WIDE,   /* tensor cores, any head of a multiple of 8 up to 512 channels */
+    ATTENTION_WIDE,   /* tensor cores, heads of up to 512 channels, a multiple of 8 */
     ATTENTION_FLASH,  /* tensor cores, heads of 40, 64, 80 and 160 channels */
     ATTENTION_WHOLE,  /* the same for keys that fit one block, such as the text's 77 */
     ATTENTION_HOPPER, /* wgmma and TMA, sm_90 alone: heads of 40, 64, 80 and 160 channels */
@@ -49,10 +49,10 @@ struct attention_shape {
 
 struct attention_shape attention_shape_of(const struct attention_args *args);
 
-/* The tk that rows of a call with lengths are computed as, whatever the call's own tk:
- * ATTENTION_FEW_KEYS for rows of at most that many keys, which one block takes whole, and twice
- * that for longer rows. A row's bits thus depend on its own length alone. If that gives two
- * different candidates, both are launched and each skips the other's rows. */
+/* In a call with lengths, the call's own tk decides nothing. Rows of at most ATTENTION_FEW_KEYS
+ * keys use the candidate for tk = ATTENTION_FEW_KEYS (one block takes all their keys); longer rows
+ * use the one for tk = 2 * ATTENTION_FEW_KEYS. A row's bits thus depend on its own length alone. If
+ * that gives two different candidates, both are launched and each skips the other's rows. */
 #define ATTENTION_FEW_KEYS 80
 
 /* Fills in the shapes that decide how a call is computed: its own, or with lengths one or both of
@@ -63,8 +63,7 @@ int attention_shapes_of(const struct attention_args *args, struct attention_shap
 const struct attention_tile *attention_tile_list(enum attention_path path, int *count);
 
 /* Lists all candidates for this shape on the open device, the static choice first. The last is
- * always ATTENTION_PLAIN, the plainest; it then appears twice if it is the static choice among
- * others. Returns their number. */
+ * always ATTENTION_PLAIN, which appears once. Returns their number. */
 int attention_candidates(
     const struct attention_shape *shape, struct attention_candidate out[ATTENTION_MAX_CANDIDATES]);
 /* "flash d40 128x64" */

@@ -15,7 +15,7 @@ enum gemm_end {
     GEMM_END_PLAIN, /* bias, row_add and residual; 16-byte pieces */
     GEMM_END_GEGLU, /* bias and GEGLU; 16-byte pieces */
     GEMM_END_ANY,   /* the rest: activations, single elements, parts for scratch memory */
-    GEMM_END_PARTS, /* any end of a split sum whose parts meet in a cluster */
+    GEMM_END_PARTS, /* any end, if a cluster adds the parts of a split sum */
     GEMM_ENDS,
 };
 

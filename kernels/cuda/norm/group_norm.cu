@@ -33,8 +33,8 @@
 #define CLUSTER 4
 #define PIECE_ELEMENTS 32768
 #define MAX_PIECES 256
-/* Pixels of a row from which on whole lines are the static choice: they won on an H100 from there
- * on, and a block for each group below. */
+/* From this many pixels in a row on, GROUP_NORM_LINES is the static choice. On an H100 it was the
+ * fastest from there on; below, one block for each group was. */
 #define LINES_PIXELS 4096
 
 /* ---- words ---- */
@@ -55,9 +55,10 @@ __device__ __forceinline__ struct walk walk_of(int words) {
     return w;
 }
 
-/* Calls each(line, its word) for this thread's lines up to `end`; `from` is its word of line 0.
- * LOADS of them are loaded before the first is used, and before loaded_all(). In the last turn
- * those after the end read the last line again. */
+/* Calls each(line, word) for every line of this thread below `end`. `from` points at the thread's
+ * word in line 0; lines are `apart` elements apart. A turn loads the words of LOADS lines, calls
+ * loaded_all(), and only then uses them. In the last turn, loads beyond `end` read the last line
+ * again, and their words are not used. */
 template <class T, int V, int LOADS, class LOADED, class EACH>
 __device__ __forceinline__ void each_line(
     const T *from, int apart, struct walk w, int end, LOADED loaded_all, EACH each) {
@@ -145,8 +146,8 @@ template <class T, int V> struct ending {
 
 /* ---- a block, or a cluster of blocks, for each group ---- */
 
-/* Writes what this thread kept to where both sources are to stand side by side. A loop of its own
- * keeps it short, since the unrolled ones are long enough. */
+/* Copies this thread's words from `kept` to `joined`, in which both sources stand side by side. A
+ * separate loop that is not unrolled, so that the code stays short. */
 template <class T, int V>
 __device__ __forceinline__ void join(
     const T *kept, struct walk w, int pixels, T *joined, int channels) {
@@ -172,11 +173,13 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     group_norm_shared(const struct group_norm g) {
     if (BLOCKS > 1 && !CLUSTER_CODE)
         return;
-    /* Whether the squared deviations get a pass of their own. In one pass with the sum they lose
-     * digits if the mean lies far from shift: of 40,960 values 5e-6 of the variance at five
-     * deviations and 0.002 at a hundred, less than bf16 shows. */
+    /* Whether the squared deviations get a pass of their own. If they are summed in the same pass
+     * as the values, they lose digits where the mean lies far from shift. For 40,960 values the
+     * variance is off by 5e-6 of itself if that distance is five deviations, and by 0.002 if it is
+     * a hundred: less than bf16 shows. */
     constexpr bool TWO_PASSES = !std::is_same_v<T, __nv_bfloat16>;
-    /* One turn for SD-1.5's 64x64 pixels: four blocks have 1,024 each, of 102 lines 11. */
+    /* With 11 loads one turn does for SD-1.5's 64x64 pixels: each of four blocks has 1,024 lines,
+     * of which its threads take 102 at a time. */
     constexpr int FIRST_LOADS = V * sizeof(T) == 16 ? 4 : 11;
     /* [32] sums, the block's moments, then its part of the group, T [pixels][width] */
     DYNAMIC_SHARED(float, shared);
@@ -232,7 +235,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
                 }
             });
         m.squares = block_sum(squares, shared);
-    } else { /* m.squares is what the mean subtracts from the sum */
+    } else { /* m.squares is -sum * mean here: add the sum of the squares */
         m.squares += block_sum(squares, shared);
     }
     if constexpr (BLOCKS > 1) {
@@ -265,7 +268,8 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
 
 /* ---- in pieces ---- */
 
-/* The share of a block in both kernels. Block x counts [groups by `together`][piece], y rows. */
+/* What a block takes, the same in both kernels. blockIdx.x counts [group / together][piece],
+ * blockIdx.y rows. */
 struct piece {
     int index, first_group, groups, pixels, channel; /* channel: its first */
     int pixel;                                       /* the first, of all rows' */
@@ -318,7 +322,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     }
     mine[thread] = m;
     __syncthreads();
-    /* A warp merges a group, from the threads whose word of a line lies in it. */
+    /* A warp merges one group: the moments of all threads that have a word of that group. */
     const int of_group = min(g.width / V, w.columns), warp = thread / 32, lane = thread % 32;
     for (int group = warp; group < p.groups; group += THREADS / 32) {
         struct moments sum = { 0.0f, 0.0f, 0.0f, 0.0f };
@@ -433,7 +437,8 @@ extern "C" void group_norm_select_none(void) {
     selected.clear();
 }
 
-/* Bits that are 0 if all pixels and tensors are aligned to them. */
+/* Returns the pixel strides in bytes and the addresses of all tensors, ORed: the result is a
+ * multiple of a power of two exactly if each of them is. */
 static uint64_t alignment(const struct group_norm *g, size_t size) {
     return (uint64_t)g->channels * size | (uint64_t)g->of_x * size | (uintptr_t)g->x |
            (uintptr_t)g->more | (uintptr_t)g->y | (uintptr_t)g->joined;
@@ -519,8 +524,8 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
     const int64_t least = divided(g.pixels, MAX_PIECES), wanted = PIECE_ELEMENTS / g.channels;
     g.piece = (int)(wanted > least ? wanted : least);
     g.pieces = (int)divided(g.pixels, g.piece);
-    /* Takes as many rows at a time as the workspace has room for their moments and an int can count
-     * their pixels. */
+    /* Takes as many rows at a time as fit: their moments into the workspace, and the number of
+     * their pixels into an int. */
     const int64_t row_bytes = (int64_t)sizeof(struct moments) * g.groups *
                               (g.pieces > GROUP_NORM_LINE_PARTS ? g.pieces : GROUP_NORM_LINE_PARTS);
     const int64_t room = CUDA_WORKSPACE_BYTES / row_bytes, most = INT32_MAX / g.pixels;
