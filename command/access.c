@@ -70,7 +70,7 @@ static bool open_listener(
         return false;
     if (fd >= 0 && options->address)
         return options_refuse(
-            "listen", options->address, "left out, since systemd hands over a socket", err);
+            "listen", options->address, "leave it out: systemd hands over a socket", err);
     return fd >= 0 ? listener_inherit(&access->listener, fd, &policy, err)
                    : listener_init(&access->listener,
                          options->address ? options->address : ACCESS_ADDRESS, mode, &policy, err);

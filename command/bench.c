@@ -173,9 +173,9 @@ static int64_t peak_size(const struct bench *b) {
     return b->kernels->device == DEVICE_CPU ? 2048 : 8192;
 }
 
-/* The best rate of a square matrix product in the dtype under test. Its operand has one row of
- * `n` tokens: the rows of a batch are computed one by one, and with rank 2 each token would be a
- * row, n products of one token that never come near the processor's rate. */
+/* The best rate of a square matrix product in the dtype under test. x has one row of n tokens. With
+ * rank 2 each token would be a batch row of its own; batch rows are computed one by one, so that
+ * would be n products of one token, which never come near the processor's rate. */
 static bool measure_peak(struct bench *b, struct error *err) {
     const int64_t n = peak_size(b);
     enum dtype activation = b->kernels->activation_dtype(b->dtype);

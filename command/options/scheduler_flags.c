@@ -11,7 +11,8 @@ struct flag_text {
     char help[960];
 };
 
-/* Lines of at most so many columns, broken at spaces. */
+/* Breaks the text at spaces, in place, into lines of at most `columns` columns. A longer word is
+ * not broken. */
 static void wrap(char *text, size_t columns) {
     char *line = text, *space = NULL;
     for (char *c = text; *c; c++) {

@@ -149,7 +149,7 @@ bool scheduler_option_from_text(
 json_t *scheduler_option_to_json(const struct scheduler_option *option, double value);
 
 /* Writes what is allowed, for an error: "a number from 0 to 1", "\"leading\" or \"trailing\"".
- * `words` are the bits of the words to list. Returns `out`. */
+ * Bit i of `words`: lists word i. `quote` is put before and after each word. Returns `out`. */
 const char *scheduler_option_allowed(const struct scheduler_option *option, unsigned words,
     const char *quote, char *out, size_t size);
 #define ALL_WORDS (~0u)

@@ -161,7 +161,7 @@ struct scheduler_plan {
     int first_step; /* steps before this one are left out */
 };
 
-/* Whether each of its images needs a Brownian motion. */
+/* Whether an image that is drawn by this plan needs a Brownian motion. */
 static inline bool scheduler_plan_is_brownian(const struct scheduler_plan *plan) {
     return plan->brownian_high > 0;
 }

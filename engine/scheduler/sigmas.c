@@ -92,8 +92,8 @@ double beta_quantile(double p) {
         return 1 - beta_quantile(1 - p);
     if (p <= 0)
         return 0;
-    /* Newton's method, started from the first term of the series, which gives a value at or above
-     * x. The share is concave there, so later steps come from below and never overshoot. */
+    /* Newton's method. Solving the first term of the series for x gives a start at or above the
+     * solution. The share is concave for x <= 1/2, so all later values lie at or below it. */
     const double a = BETA_SHAPE, beta = tgamma(a) * tgamma(a) / tgamma(2 * a);
     double x = fmin(pow(p * a * beta, 1 / a), 0.5);
     for (int i = 0; i < 50; i++) {
@@ -209,7 +209,7 @@ bool sigmas_begin_once(const double *timesteps, int count, int steps, struct err
 
 static bool check_run(const struct sigma_run *run, const struct scheduler_config *config,
     enum sigma_family family, struct error *err) {
-    double rounded[STEPS_MAX]; /* as these classes store them */
+    double rounded[STEPS_MAX]; /* timesteps in float32 */
     for (int i = 0; i < run->count; i++) {
         rounded[i] = (double)(float)run->timesteps[i];
         if (!(run->sigmas[i] > 0) || !isfinite(run->sigmas[i]))

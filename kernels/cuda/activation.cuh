@@ -27,8 +27,8 @@ template <class T> __device__ __forceinline__ float gelu_as(float x) {
     return sizeof(T) == 2 ? short_gelu(x) : gelu(x);
 }
 
-/* SiLU, to more digits than 16 bits hold: only the chip's two approximations, without the special
- * cases for tiny numbers. */
+/* SiLU for results that are rounded to 16 bits. It uses only the chip's two approximations (e^x and
+ * 1 / x), which omit the special cases for tiny numbers. */
 __device__ __forceinline__ float quick_silu(float x) {
     return x * fast_reciprocal(1.0f + fast_exp2(x * -1.4426950408889634f));
 }

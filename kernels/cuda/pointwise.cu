@@ -296,8 +296,9 @@ __global__ void __launch_bounds__(THREADS)
                 tile[lane * (TILE + 1) + r]);
 }
 
-/* The same if one side is so short (latents, pictures) that a tile would stay almost empty: a
- * thread moves one line of it. `to_lines`: x is [short][long], else [long][short]. */
+/* The same for a matrix with one side so short (latents, pictures) that a tile would stay almost
+ * empty. A thread moves the `few` elements at one position of the long side. `to_lines`: x is
+ * [few][length]; else it is [length][few]. `to_lines`: x is [short][long], else [long][short]. */
 template <class A, class B>
 __global__ void __launch_bounds__(THREADS)
     transpose_short(const A *x, B *y, int64_t length, int few, bool to_lines) {

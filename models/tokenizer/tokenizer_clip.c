@@ -14,7 +14,8 @@ static bool add_next(struct vocab *vocab, int32_t *id, const char *text, struct 
     return vocab_add(vocab, text, (*id)++, err);
 }
 
-/* Adds the bytes that print first, then the others: U+0100 and up. */
+/* Adds the symbols of the printable bytes, then those of the others (U+0100 and up); `end` is
+ * appended to each. */
 static bool add_byte_symbols(struct vocab *vocab, int32_t *id, const char *end, struct error *err) {
     int32_t symbols[256];
     vocab_byte_symbols(symbols);

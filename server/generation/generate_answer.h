@@ -55,7 +55,8 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index);
  * short. */
 bool generate_answer_write_value(FILE *out, const char *value);
 
-/* Returns the last part of a path without a trailing slash, the model's name. malloc'd. */
+/* Returns the model's name: the last part of the path, without trailing slashes. malloc'd; NULL
+ * when memory is short. */
 char *model_name_of_path(const char *path);
 
 #endif

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The mutex guards the list and what is the watch's of each watcher. It is locked after the queue
- * and after a watcher's own, and never while one is looked at. */
+/* The mutex guards the list and, in each watcher, the fields that belong to the watch. A thread may
+ * take it while it holds the queue's lock or a watcher's own lock. It is not held during look(). */
 struct job_watch {
     struct queue *queue; /* borrowed; may be NULL */
     struct queue_listener listener;
@@ -41,7 +41,8 @@ static bool has_caller_of(const struct watcher *a, const struct watcher *b) {
 
 typedef bool is_alike(const struct watcher *a, const struct watcher *b);
 
-/* How many onlookers are like `one`, and the oldest of them: new ones come before the first. */
+/* Counts the onlookers that are like `one`. *oldest is the oldest of them, which is the last in the
+ * list, since new ones are put first; unchanged if there are none. */
 static int count_alike(const struct job_watch *watch, const struct watcher *one, is_alike *alike,
     struct watcher **oldest) {
     int count = 0;

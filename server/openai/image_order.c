@@ -66,7 +66,7 @@ static bool parse_n(const json_t *value, struct image_order *order, struct error
     return parse_integer("n", value, 1, IMAGES_MAX, &order->request.num_images, err);
 }
 
-/* Digits, an x and digits; what is too large for any picture is left to the check of its range. */
+/* Parses "auto", or digits, an x and digits. check_ranges refuses sizes that are out of range. */
 static bool parse_size(const json_t *value, struct image_order *order, struct error *err) {
     struct generate_request *r = &order->request;
     const char *text = json_string_value(value);
@@ -332,7 +332,8 @@ static bool check_together(struct image_order *order, const json_t *values, stru
            check_compression(order, values, err);
 }
 
-/* The prompt, without which OpenAI varies a picture. */
+/* Refuses a request without a prompt, except a variation: as OpenAI's variations have none, it gets
+ * an empty prompt and, unless guidance_scale is given, no guidance. */
 static bool complete_prompt(struct image_order *order, const json_t *values, struct error *err) {
     struct generate_request *r = &order->request;
     if (r->prompt_count > 0)

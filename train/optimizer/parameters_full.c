@@ -38,7 +38,7 @@ static struct trained_weight *add_packed(
     struct trained_weight *weight = &p->weights[p->weight_count++];
     *weight = (struct trained_weight){
         .kind = TAPE_WEIGHT,
-        .packed = (struct packed *)w->packed, /* the model's, which is trained */
+        .packed = (struct packed *)w->packed, /* training writes to the model's own weight */
         .at = p->floats,
         .floats = { w->packed->n * taps_of(w) * w->k, w->has_bias ? w->packed->n : 0 },
     };

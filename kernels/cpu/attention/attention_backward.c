@@ -163,7 +163,7 @@ static void begin_block(const struct attention_backward_args *args, const struct
     memset(b->dq, 0, (size_t)(count * s->d_padded) * sizeof(float));
 }
 
-/* D of each query, times the inverse of its sum. */
+/* rest[i] = D of query i divided by the sum of its weights. */
 static void find_rest(const struct attention_backward_args *args, const struct shape *s,
     const struct block *b, const struct head *h, int64_t first, int64_t count, float *rest) {
     const int64_t at = (h->row * s->tq + first) * args->y->shape[2] + h->number * s->d;

@@ -55,8 +55,9 @@ struct attention_shape attention_shape_of(const struct attention_args *args);
  * that gives two different candidates, both are launched and each skips the other's rows. */
 #define ATTENTION_FEW_KEYS 80
 
-/* Fills in the shapes that decide how a call is computed: its own, or with lengths one or both of
- * the two above. Returns their number. */
+/* Fills in the shapes that decide how a call is computed, and returns their number. Without
+ * lengths: the call's own. With lengths: that with tk = ATTENTION_FEW_KEYS and, if the call has
+ * more keys, also that with twice as many. Returns their number. */
 int attention_shapes_of(const struct attention_args *args, struct attention_shape shapes[2]);
 
 /* The tiles of a path; *count may be 0. */

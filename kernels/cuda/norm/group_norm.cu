@@ -1,19 +1,19 @@
 /* group_norm, NHWC, with SiLU: y = silu(gamma (x - mean) / sqrt(var + eps) + beta).
  *
  * There are two ways here. If one group of one row fits the shared memory of a block, or of a
- * cluster of CLUSTER blocks, these read it once, compute its moments there and write it: one
- * launch, one read. Otherwise a first kernel leaves the moments of pieces of the image (some 32,768
- * elements: a function of the row's shape) in the workspace. Every block of the second kernel
- * merges them in order and normalises its piece.
+ * cluster of CLUSTER blocks, the block or cluster reads it once, computes its moments there and
+ * writes the result: one launch, one read. Otherwise a first kernel leaves the moments of pieces of
+ * the image (some 32,768 elements: a function of the row's shape) in the workspace. Every block of
+ * the second kernel merges them in order and normalises its piece.
  *
  * x may come as two tensors, one after the other along the channels (the skip connections): each
  * word comes from one of them. The first reader of a word also writes it where both are to stand
  * side by side.
  *
  * A third way reads whole pixels: group_norm_lines.cu. Both ways here move words of up to 16 bytes
- * that lie within one group: 10 channels in 16 bits are five words of 4 bytes. A thread keeps to
- * one word of a line, whose scales and shifts stay in registers, and loads several lines' words at
- * a time.
+ * that lie within one group: 10 channels in 16 bits are five words of 4 bytes. A line is the part
+ * of a pixel's channels that a block takes. A thread has the same word of each of its lines, so it
+ * keeps that word's scales and shifts in registers. It loads the words of several lines at a time.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
@@ -109,8 +109,9 @@ template <class T, int V> __device__ __forceinline__ void put_word(T *to, union 
     *(decltype(v.whole) *)to = v.whole;
 }
 
-/* The end for V channels: y = fma(x - shift, scale gamma, beta - mean scale gamma), and SiLU. f32,
- * which is for comparisons, subtracts the mean first, since it would be rounded with beta. */
+/* The end for V channels: y = fma(x - shift, scale gamma, beta - mean scale gamma), and SiLU. For
+ * f32, which serves for comparisons, the mean is subtracted from x - shift instead: in the offset,
+ * it would be rounded together with beta. */
 template <class T, int V> struct ending {
     static constexpr bool EXACT = sizeof(T) == 4;
     float shift, mean, factor[V], offset[V];
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     T *y = (T *)g.y + begin;
     griddepcontrol_wait();
     const T middle = *source<T>(g, row, group * g.width).from;
-    /* For the thread's first word, mostly its only one: loaded together with x. */
+    /* Those of the thread's first word, mostly its only one, are loaded together with x. */
     float gamma[V], beta[V], shift = 0.0f, sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int j = 0; j < V; j++) {
