@@ -673,7 +673,7 @@ static void refusals_name_the_key(void) {
     refused(EULER "\"timestep_type\": \"continuous\"}", none, 5, ERROR_INVALID, "euler knows");
     refused(EULER "\"sigma_max\": 700}", none, 5, ERROR_INVALID, "sigma_max: 700");
     refused(EULER "\"num_train_timesteps\": 4, \"timestep_spacing\": \"leading\"}", none, 5,
-        ERROR_INVALID, "num_inference_steps: 5 is not allowed; two of so many steps");
+        ERROR_INVALID, "num_inference_steps: 5 is not allowed; two of that many steps");
     refused(LCM "\"steps_offset\": 1}", none, 51, ERROR_INVALID,
         "num_inference_steps: 51 is not allowed; 1 to 50");
     refused(LCM "\"steps_offset\": 1}", chosen(OPTION_TIMESTEP_SPACING, SPACING_TRAILING), 5,
