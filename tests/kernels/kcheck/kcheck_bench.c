@@ -48,8 +48,8 @@ static void queue(struct compute *c, const struct subject *s, struct tensor *y, 
         s->run(c, s, -1, y);
 }
 
-/* A recording of the calls; NULL where there are none. What a call has to do once for a shape was
- * done before. */
+/* A recording of the calls. NULL where there are none, or if a call cannot be recorded, as
+ * low_rank, which uploads its terms. What a call has to do once for a shape was done before. */
 static struct recording *record(
     struct compute *c, const struct subject *s, struct tensor *y, int calls) {
     const struct recorder *recorder = c->kernels->recorder;
@@ -58,7 +58,9 @@ static struct recording *record(
         return NULL;
     queue(c, s, y, calls);
     struct error err = { 0 };
-    if (!recorder->end(compute_ok(c) ? &out : NULL, &err) && compute_ok(c))
+    const bool recorded = compute_ok(c);
+    c->error = (struct error){ 0 }; /* a call that fails without recording, too, says so then */
+    if (!recorder->end(recorded ? &out : NULL, &err) && recorded)
         c->error = err;
     return out;
 }
