@@ -45,7 +45,7 @@ def every_thread_is_in_the_table(d, names):
 
     looking = threading.Thread(target=look)
     looking.start()
-    r = d.generate({"prompt": "a", "width": 64, "height": 64, "num_inference_steps": 4, "scheduler": "dpmpp_sde"})
+    r = d.generate({"prompt": "a", "width": 64, "height": 64, "num_inference_steps": 12, "scheduler": "dpmpp_sde"})
     check(r.status == 200, f"drawn: {r.status}")
     stop.set()
     looking.join()
