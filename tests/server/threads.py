@@ -62,7 +62,8 @@ def every_thread_is_in_the_table(d, names):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    extra = ("--device", "cpu", "--state-dir", os.path.join(folder, "state"), "--dataset-root", folder, "--lora-dir", folder)
+    extra = ("--device", "cpu", "--state-dir", os.path.join(folder, "state"), "--dataset-root", folder,
+             "--lora-dir", folder)
     with Daemon(executable, checkpoint, extra=extra) as daemon:
         every_thread_is_in_the_table(daemon, table())
 done()
