@@ -66,6 +66,25 @@ __device__ __forceinline__ void request(
             const uint4 *)(x.from + (int64_t)min(line + i * p.lines, p.pixels - 1) * x.apart);
 }
 
+/* Calls each(pixel of the piece, its word) for this thread's pixels; the first LOADS words were
+ * requested before. */
+template <class T, class EACH>
+__device__ __forceinline__ void each_word(
+    union word<T, 8> *words, const source<T> &x, const struct place &p, EACH each) {
+#pragma unroll 1
+    for (int line = p.line; p.line < p.lines && line < p.pixels; line += LOADS * p.lines) {
+        if (line > p.line)
+            request(words, x, p, line);
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            const int at = line + i * p.lines;
+            if (at >= p.pixels)
+                break;
+            each(at, words[i]);
+        }
+    }
+}
+
 /* What the first kernel leaves behind its sums, [row][group]: x may be y, whose first pixel may be
  * written when the second kernel asks for it. */
 __device__ __forceinline__ float *kept_shifts(const struct group_norm &g) {
@@ -98,27 +117,18 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_line_sums(const struct 
     }
     T *joined = (T *)g.joined + ((int64_t)blockIdx.y * g.pixels + p.first) * g.channels +
                 p.word * 8;
-#pragma unroll 1
-    for (int line = p.line; works && line < p.pixels; line += LOADS * p.lines) {
-        if (line > p.line)
-            request(words, x, p, line);
+    each_word(words, x, p, [&](int at, union word<T, 8> v) {
+        if (g.joined)
+            *(uint4 *)(joined + (int64_t)at * g.channels) = v.whole;
+        float d[8];
+        word_to_float(v, d);
 #pragma unroll
-        for (int i = 0; i < LOADS; i++) {
-            const int at = line + i * p.lines;
-            if (at >= p.pixels)
-                break;
-            if (g.joined)
-                *(uint4 *)(joined + (int64_t)at * g.channels) = words[i].whole;
-            float d[8];
-            word_to_float(words[i], d);
-#pragma unroll
-            for (int j = 0; j < 8; j++) {
-                d[j] -= shift[j];
-                sum[j] += d[j];
-                squares[j] = fmaf(d[j], d[j], squares[j]);
-            }
+        for (int j = 0; j < 8; j++) {
+            d[j] -= shift[j];
+            sum[j] += d[j];
+            squares[j] = fmaf(d[j], d[j], squares[j]);
         }
-    }
+    });
     if (p.line < p.lines)
 #pragma unroll
         for (int j = 0; j < 8; j++)
@@ -197,27 +207,18 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_line_write(const struct
         offset[j] = fmaf(-e.mean, factor[j], offset[j]);
     }
     T *y = (T *)g.y + ((int64_t)blockIdx.y * g.pixels + p.first) * g.channels + p.word * 8;
-#pragma unroll 1
-    for (int line = p.line; works && line < p.pixels; line += LOADS * p.lines) {
-        if (line > p.line)
-            request(words, x, p, line);
+    each_word(words, x, p, [&](int at, union word<T, 8> word) {
+        float v[8];
+        word_to_float(word, v);
 #pragma unroll
-        for (int i = 0; i < LOADS; i++) {
-            const int at = line + i * p.lines;
-            if (at >= p.pixels)
-                break;
-            float v[8];
-            word_to_float(words[i], v);
+        for (int j = 0; j < 8; j++)
+            v[j] = fmaf(v[j] - shift[j], factor[j], offset[j]);
+        if constexpr (SILU)
 #pragma unroll
-            for (int j = 0; j < 8; j++)
-                v[j] = fmaf(v[j] - shift[j], factor[j], offset[j]);
-            if constexpr (SILU)
-#pragma unroll
-                for (int j = 0; j < 8; j += 2)
-                    quick_silu_2(v + j);
-            store_8(y + (int64_t)at * g.channels, v);
-        }
-    }
+            for (int j = 0; j < 8; j += 2)
+                quick_silu_2(v + j);
+        store_8(y + (int64_t)at * g.channels, v);
+    });
 }
 
 template <class T>
