@@ -1,5 +1,6 @@
 #include "train/config.h"
 
+#include "base/fields.h"
 #include "base/text/json.h"
 #include "base/text/words.h"
 #include "kernels/dtype.h"
@@ -13,27 +14,27 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum kind { KIND_FLAG, KIND_INTEGER, KIND_NUMBER, KIND_WORD, KIND_TEXT, KIND_TEXTS, KIND_GROUPS };
+/* What base/fields.h does not know: lists of texts, and groups of parameters. */
+enum list { LIST_NONE, LIST_TEXTS, LIST_GROUPS };
 
-struct field {
-    const char *name;
-    enum kind kind;
-    size_t offset;             /* of the member */
-    double min, max, value;    /* for integers and numbers; value also for flags and words */
-    bool above_min, below_max; /* min or max itself is not allowed */
-    const char *const *words;  /* NULL-terminated */
-    const char *texts;         /* the default of TEXTS, separated by spaces */
+struct train_field {
+    FIELD_COLUMNS;
+    enum list list;
+    const char *texts; /* the default of LIST_TEXTS, separated by spaces */
     struct need {
         const char *field;
         unsigned when;
     } needs[2]; /* other fields, and their values with which this one has an effect */
-    const char *help;
 };
 
-#define WORDS(...)                                                                                 \
-    .words = (const char *const[]) {                                                               \
-        __VA_ARGS__, NULL                                                                          \
-    }
+#define COLUMNS_FLAG .kind = FIELD_FLAG
+#define COLUMNS_INTEGER .kind = FIELD_INTEGER
+#define COLUMNS_NUMBER .kind = FIELD_NUMBER
+#define COLUMNS_WORD .kind = FIELD_WORD
+#define COLUMNS_TEXT .kind = FIELD_TEXT, .min = 1
+#define COLUMNS_TEXTS .kind = FIELD_OTHER, .list = LIST_TEXTS
+#define COLUMNS_GROUPS .kind = FIELD_OTHER, .list = LIST_GROUPS
+#define WORDS FIELD_WORDS
 #define NEED(field, when) .needs[0] = { field, when }
 #define ONLY_WITH(flag) NEED(#flag, 1 << true)
 #define ONLY_LORA .needs[1] = { "method", 1 << TRAIN_LORA }
@@ -42,12 +43,9 @@ struct field {
 #define ONLY_SCHEDULE(name) NEED("lr_scheduler", 1 << LEARNING_RATE_##name)
 #define ONLY_WARMUP                                                                                \
     NEED("lr_scheduler", ~(1u << LEARNING_RATE_CONSTANT | 1u << LEARNING_RATE_PIECEWISE_CONSTANT))
-#define FIELD(kind_, member, ...)                                                                  \
-    { .name = #member,                                                                             \
-        .kind = KIND_##kind_,                                                                      \
-        .offset = offsetof(struct train_config, member),                                           \
-        __VA_ARGS__ },
-static const struct field fields[] = { TRAIN_FIELDS(FIELD) };
+#define ROW(kind, member, ...)                                                                     \
+    { .name = #member, FIELD_OF(struct train_config, member), COLUMNS_##kind, __VA_ARGS__ },
+static const struct train_field fields[] = { TRAIN_FIELDS(ROW) };
 #define WORD_BYTES 64
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
 
@@ -120,97 +118,41 @@ static const struct {
     { "report_to", "all", "there is one; \"tensorboard\" writes event files" },
 };
 
-static const struct field *field_named(const char *name) {
+static const struct train_field *field_named(const char *name) {
     for (size_t i = 0; i < FIELD_COUNT; i++)
         if (strcmp(fields[i].name, name) == 0)
             return &fields[i];
     return NULL;
 }
 
-static void *member(const struct field *f, const struct train_config *config) {
+static void *member(const struct train_field *f, const struct train_config *config) {
     return (char *)config + f->offset; /* the caller knows whether it may write to it */
 }
 
 /* The value of a flag, an integer, a number or a word; for texts, whether there are any. */
-static double number_of(const struct field *f, const struct train_config *config) {
-    const void *at = member(f, config);
-    switch (f->kind) {
-    case KIND_FLAG:
-        return *(const bool *)at;
-    case KIND_INTEGER:
-        return (double)*(const int64_t *)at;
-    case KIND_WORD:
-        return *(const int *)at;
-    case KIND_TEXTS:
-        return ((const struct train_texts *)at)->count > 0;
-    default:
-        return *(const double *)at;
-    }
-}
-
-static void set_number(const struct field *f, struct train_config *config, double value) {
-    void *at = member(f, config);
-    switch (f->kind) {
-    case KIND_FLAG:
-        *(bool *)at = value != 0;
-        break;
-    case KIND_INTEGER:
-        *(int64_t *)at = (int64_t)value;
-        break;
-    case KIND_WORD:
-        *(int *)at = (int)value;
-        break;
-    default:
-        *(double *)at = value;
-    }
-}
-
-static int word_count(const struct field *f) {
-    int count = 0;
-    while (f->words[count])
-        count++;
-    return count;
+static double number_of(const struct train_field *f, const struct train_config *config) {
+    return f->list == LIST_TEXTS ? ((const struct train_texts *)member(f, config))->count > 0
+                                 : field_get(&f->field, config);
 }
 
 /* --- errors --- */
 
-static const char *allowed(const struct field *f, char *out, size_t size) {
-    char words[ERROR_ALLOWED_BYTES - 64];
-    switch (f->kind) {
-    case KIND_FLAG:
-        snprintf(out, size, "true or false");
-        break;
-    case KIND_INTEGER:
-        snprintf(out, size, "a whole number from %.0f to %.0f", f->min, f->max);
-        break;
-    case KIND_NUMBER:
-        snprintf(out, size, "a number %s %g %s %g", f->above_min ? "above" : "from", f->min,
-            f->below_max ? "and below" : "to", f->max);
-        break;
-    case KIND_WORD:
-        words_list(words, sizeof(words), f->words, (size_t)word_count(f), "\"", " or ");
-        snprintf(out, size, "%s", words);
-        break;
-    case KIND_TEXT:
-        snprintf(out, size, "a text of 1 to %d bytes", PROMPT_MAX_BYTES);
-        break;
-    case KIND_TEXTS:
+static const char *allowed(const struct train_field *f, char *out, size_t size) {
+    if (f->list == LIST_TEXTS)
         snprintf(out, size, "a list of 1 to %d texts", TRAIN_TEXTS_MAX);
-        break;
-    case KIND_GROUPS:
+    else if (f->list == LIST_GROUPS)
         snprintf(out, size,
             "a list of at most %d {\"pattern\": text, \"learning_rate\": 0 to 10, "
             "\"weight_decay\": 0 to 10}",
             TRAIN_TEXTS_MAX);
-        break;
-    }
+    else
+        field_allowed(&f->field, FIELD_ALL_WORDS, "\"", out, size);
     return out;
 }
 
-static bool refuse(const struct field *f, const json_t *value, struct error *err) {
-    char shown[100], what[ERROR_ALLOWED_BYTES];
-    return error_field(err, f->name, json_describe(value, shown, sizeof(shown)), "%s",
-        allowed(f, what, sizeof(what)));
+static bool refuse(const struct train_field *f, const json_t *value, struct error *err) {
+    char what[ERROR_ALLOWED_BYTES];
+    return json_bad_field(f->name, value, allowed(f, what, sizeof(what)), err);
 }
 
 /* Edit distance between two words shorter than WORD_BYTES; anything longer is WORD_BYTES away. */
@@ -256,11 +198,6 @@ static bool refuse_key(const char *key, const json_t *value, struct error *err) 
 
 /* --- values from JSON --- */
 
-static bool in_range(const struct field *f, double value) {
-    return value >= f->min && value <= f->max && !(f->above_min && value == f->min) &&
-           !(f->below_max && value == f->max); /* false for NaN */
-}
-
 static bool copy_text(const json_t *value, char **out, struct error *err) {
     *out = strdup(json_string_value(value));
     return *out || error_set(err, ERROR_NO_MEMORY, "no memory for a text");
@@ -271,27 +208,21 @@ static bool is_text(const json_t *value) {
            json_string_length(value) <= PROMPT_MAX_BYTES;
 }
 
-static bool set_word(
-    const struct field *f, const json_t *value, struct train_config *config, struct error *err) {
-    const char *text = json_string_value(value);
-    for (int i = 0; text && f->words[i]; i++)
-        if (strcmp(f->words[i], text) == 0) {
-            set_number(f, config, i);
-            return true;
-        }
+/* Refuses a word that other scripts know and that is not supported, with the reason. */
+static bool refuse_word(const struct train_field *f, const char *text, struct error *err) {
     for (size_t i = 0; text && i < sizeof(refused_values) / sizeof(refused_values[0]); i++)
         if (strcmp(refused_values[i].field, f->name) == 0 &&
             strcmp(refused_values[i].value, text) == 0) {
             error_field(err, f->name, text, "%s", refused_values[i].why);
             if (err)
                 err->code = ERROR_UNSUPPORTED;
-            return false;
+            return true;
         }
-    return refuse(f, value, err);
+    return false;
 }
 
 static bool set_texts(
-    const struct field *f, const json_t *value, struct train_texts *out, struct error *err) {
+    const struct train_field *f, const json_t *value, struct train_texts *out, struct error *err) {
     const size_t count = json_array_size(value);
     if (!json_is_array(value) || count < 1 || count > TRAIN_TEXTS_MAX)
         return refuse(f, value, err);
@@ -317,7 +248,7 @@ static bool group_number(const json_t *group, const char *key, double *out, size
 }
 
 static bool set_groups(
-    const struct field *f, const json_t *value, struct train_groups *out, struct error *err) {
+    const struct train_field *f, const json_t *value, struct train_groups *out, struct error *err) {
     const size_t count = json_array_size(value);
     if (!json_is_array(value) || count > TRAIN_TEXTS_MAX)
         return refuse(f, value, err);
@@ -340,40 +271,20 @@ static bool set_groups(
     return true;
 }
 
-static bool set(
-    const struct field *f, const json_t *value, struct train_config *config, struct error *err) {
-    int64_t integer;
-    switch (f->kind) {
-    case KIND_FLAG:
-        if (!json_is_boolean(value))
-            return refuse(f, value, err);
-        set_number(f, config, json_is_true(value));
-        return true;
-    case KIND_INTEGER:
-        if (!json_exact_integer(value, &integer) || !in_range(f, (double)integer))
-            return refuse(f, value, err);
-        *(int64_t *)member(f, config) = integer;
-        return true;
-    case KIND_NUMBER:
-        if (!json_is_number(value) || !in_range(f, json_number_value(value)))
-            return refuse(f, value, err);
-        set_number(f, config, json_number_value(value));
-        return true;
-    case KIND_WORD:
-        return set_word(f, value, config, err);
-    case KIND_TEXT:
-        return is_text(value) ? copy_text(value, member(f, config), err) : refuse(f, value, err);
-    case KIND_TEXTS:
+static bool set(const struct train_field *f, const json_t *value, struct train_config *config,
+    struct error *err) {
+    if (f->list == LIST_TEXTS)
         return set_texts(f, value, member(f, config), err);
-    case KIND_GROUPS:
+    if (f->list == LIST_GROUPS)
         return set_groups(f, value, member(f, config), err);
-    }
-    return false;
+    if (f->kind == FIELD_WORD && refuse_word(f, json_string_value(value), err))
+        return false;
+    return field_from_json(&f->field, value, config, err);
 }
 
 /* --- defaults --- */
 
-static bool default_texts(const struct field *f, struct train_texts *out, struct error *err) {
+static bool default_texts(const struct train_field *f, struct train_texts *out, struct error *err) {
     out->items = calloc(TRAIN_TEXTS_MAX, sizeof(*out->items));
     for (const char *at = f->texts; out->items && *at;) {
         const size_t length = strcspn(at, " ");
@@ -387,11 +298,11 @@ static bool default_texts(const struct field *f, struct train_texts *out, struct
     return error_set(err, ERROR_NO_MEMORY, "no memory for %s", f->name);
 }
 
-static bool set_default(const struct field *f, struct train_config *config, struct error *err) {
-    if (f->kind == KIND_TEXTS && f->texts)
+static bool set_default(
+    const struct train_field *f, struct train_config *config, struct error *err) {
+    if (f->texts)
         return default_texts(f, member(f, config), err);
-    if (f->kind < KIND_TEXT)
-        set_number(f, config, f->value);
+    field_reset(&f->field, config);
     return true;
 }
 
@@ -406,10 +317,10 @@ static bool random_seed(int64_t *out, struct error *err) {
 
 /* --- effects of fields on each other --- */
 
-static bool has_effect(const struct field *f, const struct train_config *config) {
+static bool has_effect(const struct train_field *f, const struct train_config *config) {
     for (size_t i = 0; i < sizeof(f->needs) / sizeof(f->needs[0]); i++) {
         const struct need *need = &f->needs[i];
-        const struct field *other = need->field ? field_named(need->field) : NULL;
+        const struct train_field *other = need->field ? field_named(need->field) : NULL;
         if (need->field && !(other && need->when >> (unsigned)number_of(other, config) & 1 &&
                                has_effect(other, config)))
             return false;
@@ -418,23 +329,23 @@ static bool has_effect(const struct field *f, const struct train_config *config)
 }
 
 static size_t describe_need(const struct need *need, char *out, size_t size) {
-    const struct field *other = field_named(need->field);
+    const struct train_field *other = field_named(need->field);
     const char *words[32];
     size_t count = 0;
-    for (int i = 0; other->kind == KIND_WORD && other->words[i]; i++)
+    for (int i = 0; other->kind == FIELD_WORD && other->words[i]; i++)
         if (need->when >> i & 1)
             words[count++] = other->words[i];
     char list[300] = "true";
-    if (other->kind == KIND_WORD)
+    if (other->kind == FIELD_WORD)
         words_list(list, sizeof(list), words, count, "\"", " or ");
-    const bool is_list = other->kind == KIND_TEXTS;
+    const bool is_list = other->list == LIST_TEXTS;
     return (size_t)snprintf(
         out, size, "%s%s%s", other->name, is_list ? "" : " ", is_list ? "" : list);
 }
 
 /* "mixed_precision \"fp16\"", "use_ema true", two of them joined by "and", or "" for a field that
  * always has an effect. */
-static const char *condition(const struct field *f, char *out, size_t size) {
+static const char *condition(const struct train_field *f, char *out, size_t size) {
     size_t used = 0;
     *out = 0;
     for (size_t i = 0; i < sizeof(f->needs) / sizeof(f->needs[0]) && used < size; i++) {
@@ -492,7 +403,7 @@ static bool texts_fit(const struct train_config *c, struct error *err) {
             "%s", why.message);
     if (c->with_prior_preservation && !c->class_prompt)
         return error_field(
-            err, "class_prompt", "(missing)", "a text, beside with_prior_preservation");
+            err, "class_prompt", "(missing)", "a string, beside with_prior_preservation");
     if (c->with_prior_preservation && c->enable_bucket)
         return error_field(err, "enable_bucket", "true",
             "false, beside with_prior_preservation: all pictures of a batch have one size");
@@ -513,7 +424,7 @@ static bool texts_fit(const struct train_config *c, struct error *err) {
 
 /* --- whole configurations --- */
 
-static const struct field *field_of_key(const char *key) {
+static const struct train_field *field_of_key(const char *key) {
     for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
         if (strcmp(aliases[i].name, key) == 0)
             return field_named(aliases[i].field);
@@ -525,7 +436,7 @@ static bool read_keys(
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)json, key, value) {
-        const struct field *f = field_of_key(key);
+        const struct train_field *f = field_of_key(key);
         if (!f)
             return refuse_key(key, value, err);
         if (given[f - fields])
@@ -558,7 +469,7 @@ static bool parse(const json_t *json, struct train_config *out, struct error *er
     if (!read_keys(json, out, given, err) || !all_have_effect(out, given, err))
         return false;
     if (!out->name || !out->dataset)
-        return error_field(err, out->name ? "dataset" : "name", "(missing)", "a text");
+        return error_field(err, out->name ? "dataset" : "name", "(missing)", "a string");
     const json_t *seed = json_object_get(json, "seed");
     if ((!seed || json_is_null(seed)) && !random_seed(&out->seed, err))
         return false;
@@ -585,23 +496,16 @@ void train_config_finish(struct train_config *config) {
         void *at = member(&fields[i], config);
         struct train_texts *texts = at;
         struct train_groups *groups = at;
-        switch (fields[i].kind) {
-        case KIND_TEXT:
+        if (fields[i].kind == FIELD_TEXT)
             free(*(char **)at);
-            break;
-        case KIND_TEXTS:
-            for (size_t k = 0; k < texts->count; k++)
-                free(texts->items[k]);
+        for (size_t k = 0; fields[i].list == LIST_TEXTS && k < texts->count; k++)
+            free(texts->items[k]);
+        for (size_t k = 0; fields[i].list == LIST_GROUPS && k < groups->count; k++)
+            free(groups->items[k].pattern);
+        if (fields[i].list == LIST_TEXTS)
             free(texts->items);
-            break;
-        case KIND_GROUPS:
-            for (size_t k = 0; k < groups->count; k++)
-                free(groups->items[k].pattern);
+        if (fields[i].list == LIST_GROUPS)
             free(groups->items);
-            break;
-        default:
-            break;
-        }
     }
     *config = (struct train_config){ 0 };
 }
@@ -627,25 +531,15 @@ static json_t *groups_to_json(const struct train_groups *groups) {
     return list;
 }
 
-static json_t *field_to_json(const struct field *f, const struct train_config *config) {
+/* Numbers are always reals, as in the configurations of checkpoints that are on disk. */
+static json_t *value_to_json(const struct train_field *f, const struct train_config *config) {
     const void *at = member(f, config);
-    switch (f->kind) {
-    case KIND_FLAG:
-        return json_boolean(*(const bool *)at);
-    case KIND_INTEGER:
-        return json_integer(*(const int64_t *)at);
-    case KIND_NUMBER:
-        return json_real(*(const double *)at);
-    case KIND_WORD:
-        return json_string(f->words[*(const int *)at]);
-    case KIND_TEXT:
-        return *(char *const *)at ? json_string(*(char *const *)at) : json_null();
-    case KIND_TEXTS:
+    if (f->list == LIST_TEXTS)
         return ((const struct train_texts *)at)->count ? texts_to_json(at) : json_null();
-    case KIND_GROUPS:
+    if (f->list == LIST_GROUPS)
         return ((const struct train_groups *)at)->count ? groups_to_json(at) : json_null();
-    }
-    return NULL;
+    return f->kind == FIELD_NUMBER ? json_real(*(const double *)at)
+                                   : field_to_json(&f->field, config);
 }
 
 json_t *train_config_to_json(const struct train_config *config) {
@@ -653,7 +547,7 @@ json_t *train_config_to_json(const struct train_config *config) {
     for (size_t i = 0; json && i < FIELD_COUNT; i++) {
         if (!has_effect(&fields[i], config))
             continue;
-        json_t *value = field_to_json(&fields[i], config);
+        json_t *value = value_to_json(&fields[i], config);
         if (json_is_null(value)) {
             json_decref(value);
         } else if (json_object_set_new(json, fields[i].name, value) != 0) {
@@ -698,33 +592,17 @@ bool train_config_continues(
     return ok;
 }
 
-static const char *standard(const struct field *f, char *out, size_t size) {
-    switch (f->kind) {
-    case KIND_FLAG:
-        snprintf(out, size, "%s", f->value != 0 ? "true" : "false");
-        break;
-    case KIND_INTEGER:
-    case KIND_NUMBER:
-        if (f == field_named("seed"))
-            snprintf(out, size, "random");
-        else
-            snprintf(out, size, "%.4g", f->value);
-        break;
-    case KIND_WORD:
-        snprintf(out, size, "\"%s\"", f->words[(int)f->value]);
-        break;
-    default:
-        snprintf(out, size, "%s", f->texts ? f->texts : "");
-    }
-    return out;
-}
-
 bool train_config_line(size_t index, struct train_config_line *out) {
     if (index >= FIELD_COUNT)
         return false;
-    const struct field *f = &fields[index];
+    const struct train_field *f = &fields[index];
     *out = (struct train_config_line){ .name = f->name, .help = f->help };
-    standard(f, out->standard, sizeof(out->standard));
+    if (f == field_named("seed"))
+        snprintf(out->standard, sizeof(out->standard), "random");
+    else if (f->texts)
+        snprintf(out->standard, sizeof(out->standard), "%s", f->texts);
+    else
+        field_default(&f->field, out->standard, sizeof(out->standard));
     allowed(f, out->allowed, sizeof(out->allowed));
     condition(f, out->only, sizeof(out->only));
     return true;
@@ -732,54 +610,17 @@ bool train_config_line(size_t index, struct train_config_line *out) {
 
 /* --- the schema --- */
 
-static json_t *texts_schema(void) {
-    return json_pack("{s:{s:s}, s:i, s:i}", "items", "type", "string", "minItems", 1, "maxItems",
-        TRAIN_TEXTS_MAX);
-}
-
-static json_t *words_schema(const struct field *f) {
-    json_t *list = json_array();
-    for (int i = 0; f->words[i]; i++)
-        json_array_append_new(list, json_string(f->words[i]));
-    return json_pack("{s:o, s:s}", "enum", list, "default", f->words[(int)f->value]);
-}
-
-static json_t *range_schema(const struct field *f) {
-    const bool whole = f->kind == KIND_INTEGER;
-    json_t *json = json_object();
-    json_object_set_new(json, f->above_min ? "exclusiveMinimum" : "minimum",
-        whole ? json_integer((json_int_t)f->min) : json_real(f->min));
-    json_object_set_new(json, f->below_max ? "exclusiveMaximum" : "maximum",
-        whole ? json_integer((json_int_t)f->max) : json_real(f->max));
-    json_object_set_new(
-        json, "default", whole ? json_integer((json_int_t)f->value) : json_real(f->value));
-    return json;
-}
-
-static json_t *field_schema(const struct field *f) {
-    static const char *const types[] = { [KIND_FLAG] = "boolean",
-        [KIND_INTEGER] = "integer",
-        [KIND_NUMBER] = "number",
-        [KIND_WORD] = "string",
-        [KIND_TEXT] = "string",
-        [KIND_TEXTS] = "array",
-        [KIND_GROUPS] = "array" };
-    char what[ERROR_ALLOWED_BYTES];
-    json_t *json = f->kind == KIND_WORD    ? words_schema(f)
-                   : f->kind == KIND_TEXTS ? texts_schema()
-                   : f->kind == KIND_FLAG  ? json_pack("{s:b}", "default", f->value != 0)
-                   : f->kind == KIND_INTEGER || f->kind == KIND_NUMBER ? range_schema(f)
-                                                                       : json_object();
-    json_object_set_new(json, "type", json_string(types[f->kind]));
-    json_object_set_new(
-        json, "description", json_sprintf("%s (%s)", f->help, allowed(f, what, sizeof(what))));
-    return json;
+static json_t *list_schema(const struct train_field *f) {
+    return json_pack("{s:s, s:{s:s}, s:i, s:i, s:s}", "type", "array", "items", "type",
+        f->list == LIST_TEXTS ? "string" : "object", "minItems", f->list == LIST_TEXTS ? 1 : 0,
+        "maxItems", TRAIN_TEXTS_MAX, "description", f->help);
 }
 
 json_t *train_config_schema(void) {
     json_t *properties = json_object();
     for (size_t i = 0; i < FIELD_COUNT; i++)
-        json_object_set_new(properties, fields[i].name, field_schema(&fields[i]));
+        json_object_set_new(properties, fields[i].name,
+            fields[i].list ? list_schema(&fields[i]) : field_schema(&fields[i].field));
     return json_pack("{s:s, s:o, s:[s, s]}", "type", "object", "properties", properties, "required",
         "name", "dataset");
 }

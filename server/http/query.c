@@ -92,7 +92,7 @@ bool query_integer(const struct query_field *field, long long min, long long max
     if (strspn(field->value, "0123456789") != strlen(field->value) || !field->value[0] || errno ||
         value < min || value > max)
         return error_field(
-            err, field->name, field->value, "a whole number from %lld to %lld", min, max);
+            err, field->name, field->value, "an integer from %lld to %lld", min, max);
     *out = value;
     return true;
 }

@@ -28,7 +28,7 @@ bool query_none(const char *target, struct error *err) __attribute__((warn_unuse
 bool query_unescape(const char *text, size_t length, bool plus, char *out, size_t size)
     __attribute__((warn_unused_result));
 
-/* Reads a whole number from `min` to `max`; leaves *out unchanged if the field was not given. */
+/* Reads an integer from `min` to `max`; leaves *out unchanged if the field was not given. */
 bool query_integer(const struct query_field *field, long long min, long long max, long long *out,
     struct error *err) __attribute__((warn_unused_result));
 

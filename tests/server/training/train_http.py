@@ -248,7 +248,7 @@ def wrong_jobs_have_their_own_errors():
         ({"dataset": "/etc"}, 400, "dataset", "--dataset-root"),
         ({"rnk": 4}, 400, "rnk", "nearest is rank"),
         ({"rank": 0}, 400, "rank", "from 1"),
-        ({"rank": "big"}, 400, "rank", "whole number"),
+        ({"rank": "big"}, 400, "rank", "an integer"),
         ({"max_train_steps": None}, 400, "max_train_steps", "num_train_epochs"),
         ({"mixed_precision": "fp16"}, 400, "mixed_precision", "bf16"),
         ({"mixed_precision": "fp8"}, 501, "mixed_precision", "fp8"),

@@ -28,16 +28,16 @@ PICTURE = encode(64, 64, lambda x, y: (4 * x, 4 * y, 90))
 # Fields of a job, which is right but for them; None: left out. Status, the field that is named, words of what
 # would be right.
 FIELDS = [
-    ({"name": None}, 400, "name", "a text"),
-    ({"name": 7}, 400, "name", "a text"),
+    ({"name": None}, 400, "name", "a string"),
+    ({"name": 7}, 400, "name", "a string"),
     ({"name": ""}, 400, "name", "1 to"),
     ({"name": "a b"}, 400, "name", "letters, digits"),
     ({"name": "../up"}, 400, "name", "letters, digits"),
     ({"name": "x" * 300}, 400, "name", "letters, digits"),
     ({"name": "rescan"}, 400, "name", "rescan"),
     ({"name": "taken"}, 409, "name", "DELETE /loras/taken"),
-    ({"dataset": None}, 400, "dataset", "a text"),
-    ({"dataset": ["stripes"]}, 400, "dataset", "a text"),
+    ({"dataset": None}, 400, "dataset", "a string"),
+    ({"dataset": ["stripes"]}, 400, "dataset", "a string"),
     ({"dataset": "nope"}, 400, "dataset", "that is there"),
     ({"dataset": "a_file"}, 400, "dataset", "that is there"),
     ({"dataset": "../sets/stripes"}, 400, "dataset", "--dataset-root"),
@@ -49,15 +49,15 @@ FIELDS = [
      "leads out of it"),
     ({"max_train_steps": None}, 400, "max_train_steps", "num_train_epochs"),
     ({"max_train_steps": -3}, 400, "max_train_steps", "from 0"),
-    ({"max_train_steps": 1.5}, 400, "max_train_steps", "whole number"),
-    ({"num_train_epochs": "two"}, 400, "num_train_epochs", "whole number"),
+    ({"max_train_steps": 1.5}, 400, "max_train_steps", "an integer"),
+    ({"num_train_epochs": "two"}, 400, "num_train_epochs", "an integer"),
     ({"method": "dreambooth"}, 400, "method", '"lora"'),
     ({"method": "full"}, 400, "rank", 'method "lora" only'),
     ({"rank": 0}, 400, "rank", "from 1"),
     ({"rank": 1e9}, 400, "rank", "to 4096"),
-    ({"rank": "big"}, 400, "rank", "whole number"),
-    ({"rank": [4]}, 400, "rank", "whole number"),
-    ({"rank": True}, 400, "rank", "whole number"),
+    ({"rank": "big"}, 400, "rank", "an integer"),
+    ({"rank": [4]}, 400, "rank", "an integer"),
+    ({"rank": True}, 400, "rank", "an integer"),
     ({"rnk": 4}, 400, "rnk", "nearest is rank"),
     ({"learnig_rate": 1}, 400, "learnig_rate", "nearest is learning_rate"),
     ({"alpha": -1}, 400, "alpha", "from 0"),
@@ -137,8 +137,8 @@ FIELDS = [
 for wrong, words, names in (
         ("maybe", "true or false", "train_text_encoder cache_latents enable_bucket bucket_no_upscale skip_broken_images "
          "with_prior_preservation gradient_checkpointing use_8bit_adam scale_lr use_ema use_ema_warmup"),
-        (3, "a text", "model image_column caption_column validation_negative_prompt validation_scheduler"),
-        ("many", "whole number", "max_bucket_reso num_class_images initial_scale_power loss_scale_window hysteresis "
+        (3, "a string", "model image_column caption_column validation_negative_prompt validation_scheduler"),
+        ("many", "an integer", "max_bucket_reso num_class_images initial_scale_power loss_scale_window hysteresis "
          "lr_num_cycles ema_update_after_step validation_epochs num_validation_images validation_inference_steps "
          "validation_seed"),
         ("much", "a number", "min_loss_scale adam_beta1 adam_weight_decay max_grad_value lr_power lr_start_factor "
@@ -197,7 +197,7 @@ ARCHIVES = [  # what is put as a data set: status, words
     ("new", tar(("a.png", PICTURE), ("a.png", PICTURE)), 400, "comes twice"),
     ("new", tar(("a\x01.png", PICTURE)), 400, "control character"),
     ("new", announced(1 << 50), 413, "more than"),
-    ("new", tar(("a.txt", b"a text")), 400, "no PNG or JPEG"),
+    ("new", tar(("a.txt", b"a string")), 400, "no PNG or JPEG"),
     ("new", tar(("a.png", PICTURE[:99])), 400, "cut short"),
     ("stripes", tar(("a.png", PICTURE)), 409, "stripes already"),
     ("..%2fup", tar(("a.png", PICTURE)), 400, "path"),
