@@ -2,13 +2,8 @@
 #ifndef BASE_CHOICE_H
 #define BASE_CHOICE_H
 
-#include <stdbool.h>
-
 enum choice { CHOICE_AUTO, CHOICE_ON, CHOICE_OFF };
-#define CHOICE_ALLOWED "auto, on or off"
-
-const char *choice_name(enum choice choice); /* "auto", "on", "off" */
-/* Returns false, with *out untouched, for any other word. */
-bool choice_from_name(const char *name, enum choice *out);
+/* For a field's columns (base/fields.h). */
+#define CHOICE_WORDS FIELD_WORDS("auto", "on", "off")
 
 #endif

@@ -7,6 +7,7 @@
 #include "command/options/lora_flags.h"
 #include "command/options/option_forms.h"
 #include "command/options/options.h"
+#include "command/options/request_flags.h"
 #include "command/options/scheduler_flags.h"
 #include "command/outputs.h"
 #include "command/progress.h"
@@ -32,7 +33,7 @@ struct run {
     bool quiet;
 };
 
-/* scheduler_flags() come after these. */
+/* request_flags() and scheduler_flags() come after these. */
 static const struct option_spec own_options[] = {
     OPTION_MODEL_ROW(struct run, load.model_path),
     { "prompt", 0, "TEXT", "what to draw; - reads it from standard input" },
@@ -40,27 +41,6 @@ static const struct option_spec own_options[] = {
     { "out", 'o', "FILE.png",
         "the picture, a JPEG if it ends in .jpg, WebP if in .webp;\n"
         "several go to FILE-0.png, FILE-1.png, ...; - is standard output" },
-    { "negative-prompt", 0, "TEXT", "what not to draw" },
-    { "steps", 0, "N", "[25]",
-        .to = OPTION_TO_INT(struct run, request.num_inference_steps, 1, STEPS_MAX) },
-    { "guidance-scale", 0, "X", "[7.5]; 1 or less turns guidance off",
-        .to = OPTION_TO_DOUBLE(struct run, request.guidance_scale, 0, 0) },
-    { "guidance-rescale", 0, "X", "0 to 1, for v-prediction models [0]",
-        .to = OPTION_TO_DOUBLE(struct run, request.guidance_rescale, 0, 0) },
-    { "seed", 0, "N", "[random]; image k uses N + k",
-        .to = OPTION_TO_UINT64(struct run, request.seed, 0, SEED_MAX) },
-    { "rng", 0, "cpu|cuda", "which of torch's generators draws the noise [cpu]" },
-    { "num-images", 0, "N", "[1]",
-        .to = OPTION_TO_INT(struct run, request.num_images, 1, IMAGES_PER_REQUEST_MAX) },
-    OPTION_SIZE_ROW("width", struct run, request.width),
-    OPTION_SIZE_ROW("height", struct run, request.height),
-    { "clip-skip", 0, "N", "as diffusers counts: 0 is the text encoder's last layer [0]",
-        .to = OPTION_TO_INT(struct run, request.clip_skip, 0, CLIP_SKIP_MAX) },
-    { "long-prompt", 0, "truncate|chunk",
-        "cut long texts, or encode them in pieces of 75 tokens [truncate]" },
-    { "prompt-syntax", 0, "plain|a1111",
-        "brackets in texts: themselves, or AUTOMATIC1111's weights, with its\n"
-        "BREAK and <lora:NAME:W> [plain]" },
     { "lora", 0, "NAME|FILE[:W[:TW]]",
         "an adapter, its weight and that for the text encoder [1, the same],\n"
         "as often as there are; a name is one in --lora-dir",
@@ -69,11 +49,8 @@ static const struct option_spec own_options[] = {
         .to = OPTION_TO_TEXT(struct run, load.adapters.folder) },
     OPTION_DTYPE_ROW(struct run, load.dtype),
     OPTION_SAFETY_CHECKER_ROW(struct run, load.safety_checker),
-    OPTION_VAE_TILING_ROW(struct run, request.vae_tiling),
     OPTION_DEVICE_ROW(struct run, load.device),
     OPTION_TOKENIZER_ROW(struct run, load.tokenizer_dir),
-    { "quality", 0, "N", "of a JPEG or WebP file, 1 to 100 [90]",
-        .to = OPTION_TO_INT(struct run, request.quality, 1, PICTURE_QUALITY_MAX) },
     { "save-latents", 0, "FILE", "write the final latents as safetensors; - as with -o" },
     { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file",
         .to = OPTION_TO_TEXT(struct run, init_latents) },
@@ -87,9 +64,6 @@ static const struct option_spec own_options[] = {
         .to = OPTION_TO_TEXT(struct run, init_image) },
     { "mask-image", 0, "FILE", "draw anew what is white in it; - as with --init-image",
         .to = OPTION_TO_TEXT(struct run, mask_image) },
-    { "strength", 0, "X", "how much of the steps the picture goes through [0.8; 1 with a mask]",
-        .to = OPTION_TO_DOUBLE(struct run, request.strength, 0, 1) },
-    { "resize-mode", 0, "MODE", "pictures of another size: none (refuse), default or crop [none]" },
     { "repeat", 0, "N", "draw the same request N times and say how long each took [1]",
         .to = OPTION_TO_INT(struct run, repeat, 1, REPEAT_MAX) },
     { "quiet", 'q', NULL, "say nothing but warnings and errors",
@@ -97,7 +71,9 @@ static const struct option_spec own_options[] = {
     { 0 },
 };
 
-_Static_assert(sizeof(own_options) / sizeof(own_options[0]) + SCHEDULER_FLAGS_MAX <= OPTIONS_MAX,
+_Static_assert(
+    sizeof(own_options) / sizeof(own_options[0]) + REQUEST_FLAGS_MAX + SCHEDULER_FLAGS_MAX <=
+        OPTIONS_MAX,
     "options_append has room for all of them");
 
 static const struct command_help help = {
@@ -169,32 +145,15 @@ static bool read_picture(const char *path, struct picture_file *out, struct erro
 
 /* Ranges are the same as over HTTP. */
 static bool fill_run(const struct options *o, struct run *run, struct error *err) {
-    const char *negative = options_get(o, "negative-prompt"), *rng = options_get(o, "rng");
-    const char *long_prompt = options_get(o, "long-prompt"), *out = options_get(o, "out");
-    const char *resize_mode = options_get(o, "resize-mode");
-    const char *prompt_syntax = options_get(o, "prompt-syntax");
+    const char *out = options_get(o, "out"), *quality = options_get(o, "quality");
     struct generate_request *request = &run->request;
     generate_request_init(request);
-    if (!fill_prompts(o, request, err) ||
-        (negative && !copy_text(negative, &request->negative_prompt, err)))
-        return false;
-    if (rng && !rng_kind_from_name(rng, &request->rng))
-        return options_refuse("rng", rng, "cpu or cuda: torch's two generators", err);
-    if (long_prompt && !long_prompt_from_name(long_prompt, &request->long_prompt))
-        return options_refuse("long-prompt", long_prompt, LONG_PROMPT_ALLOWED, err);
-    request->long_prompt_given = long_prompt != NULL;
-    if (prompt_syntax && !prompt_syntax_from_name(prompt_syntax, &request->prompt_syntax))
-        return options_refuse("prompt-syntax", prompt_syntax, PROMPT_SYNTAX_ALLOWED, err);
-    if (resize_mode && !resize_mode_from_name(resize_mode, &request->resize_mode))
-        return options_refuse("resize-mode", resize_mode, RESIZE_MODE_ALLOWED, err);
-    request->strength_given = options_get(o, "strength") != NULL;
-    request->seed_given = options_get(o, "seed") != NULL;
     request->latent_output = !out;
     request->format = out ? picture_format_of_path(out) : PICTURE_PNG;
-    if (options_get(o, "quality") && request->format == PICTURE_PNG)
-        return options_refuse(
-            "quality", options_get(o, "quality"), "only where -o ends in .jpg or .webp", err);
-    return options_fill(o, run, err) && read_picture(run->init_image, &request->init_image, err) &&
+    if (quality && request->format == PICTURE_PNG)
+        return options_refuse("quality", quality, "only where -o ends in .jpg or .webp", err);
+    return fill_prompts(o, request, err) && options_fill(o, run, err) &&
+           read_picture(run->init_image, &request->init_image, err) &&
            read_picture(run->mask_image, &request->mask_image, err) &&
            scheduler_flags_read(o, &request->scheduler, err) &&
            lora_flags_fill(o, request, &run->loras, err) && generate_request_check(request, err) &&
@@ -289,6 +248,7 @@ int generate_main(int argc, char **argv) {
     struct pipeline *pipeline = NULL;
     struct option_spec table[OPTIONS_MAX + 1] = { 0 };
     options_append(table, own_options);
+    options_append(table, request_flags(offsetof(struct run, request)));
     options_append(table, scheduler_flags());
     if (!options_parse(table, false, argc, argv, &options, &err))
         return options_usage_error("generate", &err);

@@ -108,7 +108,7 @@ static const struct option_spec table[] = {
     { "training-share", 0, "X",
         "0 to 0.9: of the engine's time, while requests are there too; what\n"
         "they leave is a job's anyway [0]",
-        .to = OPTION_TO_DOUBLE(struct settings, training_share, 0, 0),
+        .to = OPTION_TO_SHARE(struct settings, training_share, 0.9),
         .needs = { "state-dir", "dataset-root" } },
     { "heartbeat", 0, "SECONDS", "between two signs of life on a stream of events [15]",
         .to = OPTION_TO_INT(struct settings, heartbeat_s, 1, HTTP_HEARTBEAT_MAX_S) },
@@ -336,13 +336,6 @@ static void tune_first(const struct settings *settings) {
     tune_finish(&t);
 }
 
-static bool training_share(
-    const struct options *options, const struct settings *settings, struct error *err) {
-    return (settings->training_share >= 0 && settings->training_share <= 0.9) ||
-           options_refuse("training-share", options_get(options, "training-share"),
-               "a number from 0 to 0.9", err);
-}
-
 static bool log_level(const struct options *options, enum log_level *out, struct error *err) {
     const char *text = options_get(options, "log-level");
     return !text || log_level_from_name(text, out) ||
@@ -375,8 +368,7 @@ int serve_main(int argc, char **argv) {
         option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
-    if (!options_fill(&given, &settings, &err) || !training_share(&given, &settings, &err) ||
-        !log_level(&given, &settings.log_level, &err))
+    if (!options_fill(&given, &settings, &err) || !log_level(&given, &settings.log_level, &err))
         return refuse(&given, &err);
     settings.engine.pipeline.adapters.memory_bytes = (size_t)settings.lora_memory_mb << 20;
     log_set_level(settings.log_level);

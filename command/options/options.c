@@ -2,11 +2,7 @@
 
 #include "command/options/config_file.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,55 +133,16 @@ bool options_refuse(const char *name, const char *value, const char *allowed, st
     return error_field(err, param, value, "%s", allowed);
 }
 
-/* Numbers as they are written on a command line: nothing before them and nothing behind. */
-static bool whole_number(const char *text, int64_t *out) {
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return !errno && end != text && !*end && !isspace((unsigned char)*text);
-}
-
-static bool number(const char *text, double *out) {
-    char *end;
-    *out = strtod(text, &end);
-    return end != text && !*end && !isspace((unsigned char)*text) && isfinite(*out);
-}
-
-static bool fill_integer(
-    const struct option_spec *spec, const char *text, void *member, struct error *err) {
-    int64_t value;
-    char allowed[80];
-    if (!whole_number(text, &value) || value < spec->to.min || value > spec->to.max) {
-        snprintf(allowed, sizeof(allowed), "a whole number from %" PRId64 " to %" PRId64,
-            spec->to.min, spec->to.max);
-        return options_refuse(spec->name, text, allowed, err);
-    }
-    if (spec->to.type == OPTION_INT)
-        *(int *)member = (int)value;
-    else
-        *(uint64_t *)member = (uint64_t)value;
-    return true;
-}
-
-static bool fill_double(
-    const struct option_spec *spec, const char *text, double *member, struct error *err) {
-    const struct option_target *to = &spec->to;
-    double value;
-    char allowed[80] = "a number";
-    if (to->max > 0)
-        snprintf(allowed, sizeof(allowed), "a number above %" PRId64 ", at most %" PRId64, to->min,
-            to->max);
-    if (!number(text, &value) ||
-        (to->max > 0 && !(value > (double)to->min && value <= (double)to->max)))
-        return options_refuse(spec->name, text, allowed, err);
-    *member = value;
-    return true;
-}
-
 /* text: NULL if it was not given. */
 static bool fill_one(
-    const struct option_spec *spec, const char *text, void *member, struct error *err) {
-    switch (spec->to.type) {
+    const struct option_spec *spec, const char *text, void *target, struct error *err) {
+    const struct option_target *to = &spec->to;
+    void *member = (char *)target + to->field.offset;
+    char name[64];
+    snprintf(name, sizeof(name), "--%s", spec->name);
+    if (text && to->given)
+        *(bool *)((char *)target + to->given) = true;
+    switch (to->type) {
     case OPTION_NOWHERE:
         return true;
     case OPTION_DEVICE:
@@ -194,9 +151,6 @@ static bool fill_one(
     case OPTION_DTYPE:
         return dtype_choice_parse(text ? text : "auto", member) ||
                options_refuse(spec->name, text, "auto, f32, f16 or bf16", err);
-    case OPTION_CHOICE:
-        return !text || choice_from_name(text, member) ||
-               options_refuse(spec->name, text, CHOICE_ALLOWED, err);
     case OPTION_TEXT:
         if (text)
             *(const char **)member = text;
@@ -205,11 +159,8 @@ static bool fill_one(
         if (text)
             *(bool *)member = true;
         return true;
-    case OPTION_INT:
-    case OPTION_UINT64:
-        return !text || fill_integer(spec, text, member, err);
-    case OPTION_DOUBLE:
-        return !text || fill_double(spec, text, member, err);
+    case OPTION_FIELD:
+        return !text || field_from_text(&to->field, name, text, target, err);
     }
     return true;
 }
@@ -228,7 +179,7 @@ static bool check_needs(const struct options *options, struct error *err) {
 bool options_fill(const struct options *options, void *target, struct error *err) {
     for (int i = 0; options->table[i].name; i++) {
         const struct option_spec *spec = &options->table[i];
-        if (!fill_one(spec, options->values[i], (char *)target + spec->to.offset, err))
+        if (!fill_one(spec, options->values[i], target, err))
             return false;
     }
     return check_needs(options, err);

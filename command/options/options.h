@@ -5,6 +5,7 @@
 
 #include "base/choice.h"
 #include "base/error.h"
+#include "base/fields.h"
 #include "base/limits.h"
 #include "kernels/devices.h"
 
@@ -13,7 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTIONS_MAX 72
+#define OPTIONS_MAX 96
 #define OPTION_NEEDS_MAX 2
 #define OPTIONS_REPEATS_MAX LORAS_PER_REQUEST_MAX
 
@@ -22,37 +23,43 @@
 enum option_type {
     OPTION_NOWHERE,
     OPTION_TEXT,   /* const char *, borrowed from argv */
-    OPTION_FLAG,   /* bool */
-    OPTION_INT,    /* int, min to max */
-    OPTION_UINT64, /* uint64_t, min to max */
-    OPTION_DOUBLE, /* double, finite; with max > 0 above min, at most max */
+    OPTION_FLAG,   /* bool: the option has no value */
+    OPTION_FIELD,  /* as `field` says */
     OPTION_DEVICE, /* struct device_choice */
     OPTION_DTYPE,  /* struct dtype_choice */
-    OPTION_CHOICE, /* enum choice: auto, on or off */
 };
 
 struct option_target {
     enum option_type type;
-    size_t offset;
-    int64_t min, max;
+    struct field field; /* its offset counts for every type */
+    size_t given;       /* offset of a bool to set; 0: none */
 };
 
 /* For a row of a table: `.to = OPTION_TO_INT(struct run, steps, 1, 1000)`. Does not compile for a
  * member of another type. */
 #define OPTION_OFFSET(T, member, type) _Generic(((T *)0)->member, type : offsetof(T, member))
-#define OPTION_TO_TEXT(T, member)                                                                  \
-    { OPTION_TEXT, OPTION_OFFSET(T, member, const char *), 0, 0 }
-#define OPTION_TO_FLAG(T, member)                                                                  \
-    { OPTION_FLAG, OPTION_OFFSET(T, member, bool), 0, 0 }
-#define OPTION_TO_INT(T, member, min, max)                                                         \
-    { OPTION_INT, OPTION_OFFSET(T, member, int), min, max }
-#define OPTION_TO_UINT64(T, member, min, max)                                                      \
-    { OPTION_UINT64, OPTION_OFFSET(T, member, uint64_t), min, max }
-#define OPTION_TO_DOUBLE(T, member, min, max)                                                      \
-    { OPTION_DOUBLE, OPTION_OFFSET(T, member, double), min, max }
-
+#define OPTION_TO(option_type, T, member, c_type, ...)                                             \
+    {                                                                                              \
+        .type = option_type, .field = {                                                            \
+            .offset = OPTION_OFFSET(T, member, c_type),                                            \
+            .size = sizeof(c_type),                                                                \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define OPTION_TO_TEXT(T, member) OPTION_TO(OPTION_TEXT, T, member, const char *, 0)
+#define OPTION_TO_FLAG(T, member) OPTION_TO(OPTION_FLAG, T, member, bool, 0)
+#define OPTION_TO_INT(T, member, least, most)                                                      \
+    OPTION_TO(OPTION_FIELD, T, member, int, .kind = FIELD_INTEGER, .min = least, .max = most)
+#define OPTION_TO_UINT64(T, member, least, most)                                                   \
+    OPTION_TO(OPTION_FIELD, T, member, uint64_t, .kind = FIELD_INTEGER, .min = least, .max = most)
+/* Above `least`, at most `most`. */
+#define OPTION_TO_DOUBLE(T, member, least, most)                                                   \
+    OPTION_TO(OPTION_FIELD, T, member, double, .kind = FIELD_NUMBER, .min = least, .max = most,    \
+        .above_min = true)
+#define OPTION_TO_SHARE(T, member, most)                                                           \
+    OPTION_TO(OPTION_FIELD, T, member, double, .kind = FIELD_NUMBER, .max = most)
 #define OPTION_TO_CHOICE(T, member)                                                                \
-    { OPTION_CHOICE, OPTION_OFFSET(T, member, enum choice), 0, 0 }
+    OPTION_TO(OPTION_FIELD, T, member, enum choice, .kind = FIELD_WORD, CHOICE_WORDS)
 
 struct option_spec {
     const char *name;    /* without dashes; NULL ends the table */
@@ -85,23 +92,13 @@ struct option_spec {
         "dtype", 0, "auto|f32|f16|bf16",                                                           \
             "how weights are held [auto: bf16; f16 on GPUs older than compute\n"                   \
             "capability 8.0]; f16 on GPUs only",                                                   \
-            .to = {                                                                                \
-                OPTION_DTYPE,                                                                      \
-                OPTION_OFFSET(T, member, struct dtype_choice),                                     \
-                0,                                                                                 \
-                0                                                                                  \
-            }                                                                                      \
+            .to = OPTION_TO(OPTION_DTYPE, T, member, struct dtype_choice, 0)                       \
     }
 #define OPTION_DEVICE_ROW(T, member)                                                               \
     {                                                                                              \
         "device", 0, "auto|cpu|cuda[:N]",                                                          \
             "where to compute [auto: the first NVIDIA GPU if there is one,\nelse the CPU]",        \
-            .to = {                                                                                \
-                OPTION_DEVICE,                                                                     \
-                OPTION_OFFSET(T, member, struct device_choice),                                    \
-                0,                                                                                 \
-                0                                                                                  \
-            }                                                                                      \
+            .to = OPTION_TO(OPTION_DEVICE, T, member, struct device_choice, 0)                     \
     }
 #define OPTION_SAFETY_CHECKER_ROW(T, member)                                                       \
     {                                                                                              \

@@ -7,83 +7,50 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ROW(kind_, type, name_, ...)                                                               \
+    [GENERATE_##                                                                                   \
+        name_] = { .name = #name_, .kind = FIELD_##kind_, PLACE_##kind_(name_) __VA_ARGS__ },
+#define PLACE_OTHER(name)
+#define PLACE_TEXT(name)                                                                           \
+    FIELD_OF(struct generate_request, name),                                                       \
+        .given = offsetof(struct generate_request, name##_given),
+#define PLACE_INTEGER PLACE_TEXT
+#define PLACE_NUMBER PLACE_TEXT
+#define PLACE_WORD PLACE_TEXT
+#define PLACE_FLAG PLACE_TEXT
+const struct generate_field generate_fields[GENERATE_FIELD_COUNT] = { GENERATE_FIELDS(ROW) };
+
+/* The owned text of a field; NULL for fields of other kinds. */
+static char **text_of(int id, struct generate_request *request) {
+    const struct generate_field *f = &generate_fields[id];
+    return f->kind == FIELD_TEXT ? (char **)((char *)request + f->offset) : NULL;
+}
+
+const struct generate_field *generate_field_named(const char *name) {
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
+        if (strcmp(generate_fields[id].name, name) == 0)
+            return &generate_fields[id];
+    return NULL;
+}
+
+void generate_field_set_given(
+    const struct generate_field *field, struct generate_request *request) {
+    *(bool *)((char *)request + field->given) = true;
+}
+
 void generate_request_init(struct generate_request *request) {
-    *request = (struct generate_request){
-        .num_inference_steps = 25,
-        .guidance_scale = 7.5,
-        .num_images = 1,
-        .rng = RNG_CPU,
-    };
-}
-
-static const char *const long_prompt_words[] = {
-#define LONG_PROMPT(name, word) word,
-    LONG_PROMPTS(LONG_PROMPT)
-#undef LONG_PROMPT
-};
-
-static const char *const prompt_syntax_words[] = {
-#define PROMPT_SYNTAX(name, word) word,
-    PROMPT_SYNTAXES(PROMPT_SYNTAX)
-#undef PROMPT_SYNTAX
-};
-
-static const char *const resize_mode_words[] = {
-#define RESIZE_MODE(name, word) word,
-    RESIZE_MODES(RESIZE_MODE)
-#undef RESIZE_MODE
-};
-
-/* Index of the word in `words`; -1: it is not there. */
-static int find_word(const char *const *words, int count, const char *name) {
-    for (int i = 0; i < count; i++)
-        if (strcmp(name, words[i]) == 0)
-            return i;
-    return -1;
-}
-
-const char *long_prompt_name(enum long_prompt kind) {
-    return long_prompt_words[kind];
-}
-
-bool long_prompt_from_name(const char *name, enum long_prompt *out) {
-    const int found = find_word(
-        long_prompt_words, sizeof(long_prompt_words) / sizeof(long_prompt_words[0]), name);
-    if (found >= 0)
-        *out = (enum long_prompt)found;
-    return found >= 0;
-}
-
-const char *prompt_syntax_name(enum prompt_syntax syntax) {
-    return prompt_syntax_words[syntax];
-}
-
-bool prompt_syntax_from_name(const char *name, enum prompt_syntax *out) {
-    const int found = find_word(
-        prompt_syntax_words, sizeof(prompt_syntax_words) / sizeof(prompt_syntax_words[0]), name);
-    if (found >= 0)
-        *out = (enum prompt_syntax)found;
-    return found >= 0;
-}
-
-const char *resize_mode_name(enum resize_mode mode) {
-    return resize_mode_words[mode];
-}
-
-bool resize_mode_from_name(const char *name, enum resize_mode *out) {
-    const int found = find_word(
-        resize_mode_words, sizeof(resize_mode_words) / sizeof(resize_mode_words[0]), name);
-    if (found >= 0)
-        *out = (enum resize_mode)found;
-    return found >= 0;
+    *request = (struct generate_request){ 0 };
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
+        field_reset(&generate_fields[id].field, request);
 }
 
 void generate_request_finish(struct generate_request *request) {
     for (int i = 0; request->prompts && i < request->prompt_count; i++)
         free(request->prompts[i]);
     free(request->prompts);
-    free(request->negative_prompt);
-    free(request->model);
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
+        if (text_of(id, request))
+            free(*text_of(id, request));
     free(request->prompt_embeds.values);
     free(request->negative_prompt_embeds.values);
     free(request->init_latents.values);
@@ -108,40 +75,46 @@ static bool copy_encoded(struct encoded_texts *e) {
     return !values || e->values;
 }
 
-/* Copies the owned members of *out, which still belong to the original. */
+/* Copies the texts, which still belong to the original. */
+static bool copy_texts(struct generate_request *out) {
+    bool ok = true;
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++) {
+        char **text = text_of(id, out);
+        if (!text || !*text)
+            continue;
+        *text = strdup(*text);
+        ok = ok && *text;
+    }
+    return ok;
+}
+
+/* Copies the owned members of *out, which still belong to the original. Every member is copied or
+ * NULL when it returns. */
 static bool copy_owned(struct generate_request *out) {
     char **prompts = calloc((size_t)out->prompt_count + 1, sizeof(*prompts)),
          **given = out->prompts;
-    const char *negative_prompt = out->negative_prompt, *model = out->model;
-    const float *latents = out->init_latents.values;
-    const struct lora_choice *loras = out->loras;
-    const void *init_image = out->init_image.bytes, *mask_image = out->mask_image.bytes;
-    int count = out->prompt_count;
+    const int count = out->prompt_count;
+    const struct init_latents *l = &out->init_latents;
+    const size_t values = (size_t)(l->images * l->channels * l->height * l->width);
+    const struct generate_request original = *out;
     out->prompts = prompts;
     out->prompt_count = 0;
-    out->negative_prompt = out->model = NULL;
-    out->init_latents.values = NULL;
-    out->init_image.bytes = out->mask_image.bytes = NULL;
-    out->loras = NULL;
-    const bool encoded = copy_encoded(&out->prompt_embeds);
-    if (!copy_encoded(&out->negative_prompt_embeds) || !encoded)
-        return false;
+    out->loras = copy_of(original.loras, (size_t)original.lora_count, sizeof(*original.loras));
+    out->init_latents.values = copy_of(l->values, values, sizeof(*l->values));
+    out->init_image.bytes = copy_of(original.init_image.bytes, original.init_image.size, 1);
+    out->mask_image.bytes = copy_of(original.mask_image.bytes, original.mask_image.size, 1);
+    const bool texts = copy_texts(out), encoded = copy_encoded(&out->prompt_embeds),
+               negative = copy_encoded(&out->negative_prompt_embeds);
     for (int i = 0; prompts && i < count; i++) {
         if (!(prompts[i] = strdup(given[i])))
             return false;
         out->prompt_count++;
     }
-    if (!prompts || (negative_prompt && !(out->negative_prompt = strdup(negative_prompt))) ||
-        (model && !(out->model = strdup(model))))
-        return false;
-    const struct init_latents *l = &out->init_latents;
-    const size_t values = (size_t)(l->images * l->channels * l->height * l->width);
-    out->loras = copy_of(loras, (size_t)out->lora_count, sizeof(*loras));
-    out->init_latents.values = copy_of(latents, values, sizeof(*latents));
-    out->init_image.bytes = copy_of(init_image, out->init_image.size, 1);
-    out->mask_image.bytes = copy_of(mask_image, out->mask_image.size, 1);
-    return (!latents || out->init_latents.values) && (out->lora_count == 0 || out->loras) &&
-           (!init_image || out->init_image.bytes) && (!mask_image || out->mask_image.bytes);
+    return prompts && texts && encoded && negative &&
+           !original.init_latents.values == !out->init_latents.values &&
+           (original.lora_count == 0 || out->loras) &&
+           !original.init_image.bytes == !out->init_image.bytes &&
+           !original.mask_image.bytes == !out->mask_image.bytes;
 }
 
 bool generate_request_copy(
@@ -163,41 +136,7 @@ void generate_result_finish(struct generate_result *result) {
     memset(result, 0, sizeof(*result));
 }
 
-static bool check_int(struct error *err, const char *param, int value, int low, int high) {
-    if (value >= low && value <= high)
-        return true;
-    char text[16];
-    snprintf(text, sizeof(text), "%d", value);
-    return error_field(err, param, text, "an integer from %d to %d", low, high);
-}
-
-static bool check_double(
-    struct error *err, const char *param, double value, double low, double high) {
-    if (value >= low && value <= high) /* false for a NaN */
-        return true;
-    char text[32];
-    snprintf(text, sizeof(text), "%.15g", value);
-    return error_field(err, param, text, "a number from %g to %g", low, high);
-}
-
-static bool check_size(struct error *err, const char *param, int value) {
-    if (value == 0 ||
-        (value >= IMAGE_MIN_PX && value <= IMAGE_MAX_PX && value % IMAGE_MULTIPLE_PX == 0))
-        return true;
-    char text[16];
-    snprintf(text, sizeof(text), "%d", value);
-    return error_field(err, param, text, "a multiple of %d from %d to %d", IMAGE_MULTIPLE_PX,
-        IMAGE_MIN_PX, IMAGE_MAX_PX);
-}
-
-static bool check_timeout(struct error *err, double seconds) {
-    if (seconds == 0 || (seconds > 0 && seconds <= TIMEOUT_MAX_S))
-        return true;
-    char text[32];
-    snprintf(text, sizeof(text), "%.15g", seconds);
-    return error_field(err, "timeout_s", text, TIMEOUT_ALLOWED, TIMEOUT_MAX_S);
-}
-
+/* NULL is fine. */
 static bool check_text(struct error *err, const char *param, const char *text) {
     size_t length = text ? strlen(text) : 0, valid = text ? utf8_valid_bytes(text, length) : 0;
     char value[48];
@@ -265,6 +204,15 @@ static bool check_image_count(const struct generate_request *request, struct err
         "prompts times num_images is at most %d images a request", IMAGES_PER_REQUEST_MAX);
 }
 
+static bool check_weight(const char *param, double weight, struct error *err) {
+    char text[32];
+    if (fabs(weight) <= ADAPTER_WEIGHT_MAX) /* false for a NaN */
+        return true;
+    snprintf(text, sizeof(text), "%.15g", weight);
+    return error_field(
+        err, param, text, "a number from %g to %g", -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX);
+}
+
 bool generate_request_check_loras(const struct generate_request *request, struct error *err) {
     char param[64], value[32];
     if (request->lora_count > LORAS_PER_REQUEST_MAX) {
@@ -280,11 +228,10 @@ bool generate_request_check_loras(const struct generate_request *request, struct
             return error_field(err, param, lora->name, "each adapter at most once");
         }
         snprintf(param, sizeof(param), "loras[%d].weight", i);
-        if (!check_double(err, param, lora->weight, -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX))
+        if (!check_weight(param, lora->weight, err))
             return false;
         snprintf(param, sizeof(param), "loras[%d].text_encoder_weight", i);
-        if (!check_double(
-                err, param, lora->text_encoder_weight, -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX))
+        if (!check_weight(param, lora->text_encoder_weight, err))
             return false;
     }
     return true;
@@ -294,8 +241,8 @@ bool generate_request_check_loras(const struct generate_request *request, struct
 static bool check_long_prompt(const struct generate_request *request, struct error *err) {
     return request->prompt_syntax != PROMPT_SYNTAX_A1111 || !request->long_prompt_given ||
            request->long_prompt == LONG_PROMPT_CHUNK ||
-           error_field(err, "long_prompt", long_prompt_name(request->long_prompt),
-               "\"chunk\" with prompt_syntax \"a1111\", or none");
+           error_field(
+               err, "long_prompt", "truncate", "\"chunk\" with prompt_syntax \"a1111\", or none");
 }
 
 /* Strength, mask and resize_mode need a picture. */
@@ -306,29 +253,23 @@ static bool check_pictures(const struct generate_request *request, struct error 
     if (request->init_image.bytes && request->init_latents.values)
         return error_field(err, "init_image", "a picture", "either init_image or init_latents");
     if (request->init_image.bytes)
-        return !request->strength_given || check_double(err, "strength", request->strength, 0, 1);
+        return true;
     if (request->mask_image.bytes)
         return error_field(err, "mask_image", "a picture", "%s", with_init_image);
     if (request->strength_given)
         return error_field(err, "strength", value, "%s", with_init_image);
     return request->resize_mode == RESIZE_MODE_NONE ||
-           error_field(
-               err, "resize_mode", resize_mode_name(request->resize_mode), "%s", with_init_image);
+           error_field(err, "resize_mode",
+               generate_fields[GENERATE_resize_mode].words[request->resize_mode], "%s",
+               with_init_image);
 }
 
 bool generate_request_check(const struct generate_request *request, struct error *err) {
-    return check_prompts(request, err) && check_size(err, "width", request->width) &&
-           check_size(err, "height", request->height) &&
-           check_int(err, "num_inference_steps", request->num_inference_steps, 1, STEPS_MAX) &&
-           check_double(err, "guidance_scale", request->guidance_scale, 0, GUIDANCE_SCALE_MAX) &&
-           check_double(err, "guidance_rescale", request->guidance_rescale, 0, 1) &&
-           check_int(err, "num_images", request->num_images, 1, IMAGES_PER_REQUEST_MAX) &&
-           check_image_count(request, err) &&
-           check_int(err, "clip_skip", request->clip_skip, 0, CLIP_SKIP_MAX) &&
-           check_long_prompt(request, err) && check_pictures(request, err) &&
-           check_timeout(err, request->timeout_s) &&
-           check_int(err, "priority", request->priority, -PRIORITY_MAX, PRIORITY_MAX) &&
-           (request->quality == 0 ||
-               check_int(err, "quality", request->quality, 1, PICTURE_QUALITY_MAX)) &&
-           generate_request_check_loras(request, err);
+    if (!check_prompts(request, err))
+        return false;
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
+        if (!field_check(&generate_fields[id].field, request, err))
+            return false;
+    return check_image_count(request, err) && check_long_prompt(request, err) &&
+           check_pictures(request, err) && generate_request_check_loras(request, err);
 }

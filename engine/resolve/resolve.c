@@ -38,7 +38,7 @@ static bool init_image_size(const struct resolve_figures *figures, const struct 
         if (asked == 0 && (sides[i] < IMAGE_MIN_PX || sides[i] > IMAGE_MAX_PX || sides[i] % scale))
             return error_field(err, "init_image", value,
                 "sides that are multiples of %d from %d to %d px; or width, height and "
-                "resize_mode " RESIZE_MODE_ALLOWED,
+                "resize_mode " RESIZE_MODES_THAT_FIT,
                 scale, IMAGE_MIN_PX, IMAGE_MAX_PX);
     }
     int mask[2];

@@ -106,7 +106,7 @@ static bool check_sizes(
         return true;
     snprintf(value, sizeof(value), "%dx%d px", s->init.width, s->init.height);
     return error_field(err, "init_image", value,
-        "%dx%d px, which width and height ask for; or resize_mode " RESIZE_MODE_ALLOWED,
+        "%dx%d px, which width and height ask for; or resize_mode " RESIZE_MODES_THAT_FIT,
         request->width, request->height);
 }
 

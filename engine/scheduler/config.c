@@ -24,7 +24,7 @@ bool scheduler_has_option(enum scheduler_kind kind, enum scheduler_option_id id)
 
 unsigned scheduler_known_words(enum scheduler_kind kind, enum scheduler_option_id id) {
     unsigned words = scheduler_get_class(kind)->options[id].words;
-    return words ? words : ALL_WORDS;
+    return words ? words : FIELD_ALL_WORDS;
 }
 
 bool scheduler_config_kind(const json_t *json, enum scheduler_kind *out) {
@@ -41,7 +41,7 @@ bool scheduler_config_kind(const json_t *json, enum scheduler_kind *out) {
 
 void scheduler_choose(struct scheduler_choice *choice, enum scheduler_option_id id, double value) {
     choice->given[id] = true;
-    scheduler_option_set(&scheduler_options[id], &choice->values, value);
+    field_set(&scheduler_options[id].field, &choice->values, value);
 }
 
 static bool bad_option(
@@ -87,10 +87,10 @@ static bool read_option(
             list_options(SCHEDULER_COUNT, known, sizeof(known)));
         return bad_option(err, name, value, allowed);
     }
-    if (!scheduler_option_from_json(&scheduler_options[id], value, &number))
+    if (!field_value_from_json(&scheduler_options[id].field, value, &number))
         return bad_option(err, name, value,
-            scheduler_option_allowed(
-                &scheduler_options[id], ALL_WORDS, "\"", allowed, sizeof(allowed)));
+            field_allowed(
+                &scheduler_options[id].field, FIELD_ALL_WORDS, "\"", allowed, sizeof(allowed)));
     scheduler_choose(choice, id, number);
     return true;
 }
@@ -117,8 +117,8 @@ json_t *scheduler_config_to_json(const struct scheduler_config *config) {
         const struct scheduler_option *option = &scheduler_options[id];
         if (option->from != FILE_ONLY && scheduler_has_option(config->kind, id))
             ok = json_object_set_new(object, option->name,
-                     scheduler_option_to_json(
-                         option, scheduler_option_get(option, &config->values))) == 0;
+                     field_value_to_json(
+                         &option->field, field_get(&option->field, &config->values))) == 0;
     }
     if (ok)
         return object;
@@ -137,8 +137,8 @@ static bool bad_key(struct error *err, const char *key, const json_t *value, con
 static void fill_defaults(const struct scheduler_class *class, struct scheduler_values *values) {
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
         const struct class_option *own = &class->options[id];
-        scheduler_option_set(
-            &scheduler_options[id], values, own->has ? own->value : scheduler_options[id].value);
+        field_set(&scheduler_options[id].field, values,
+            own->has ? own->value : scheduler_options[id].value);
     }
 }
 
@@ -153,14 +153,14 @@ static bool read_file(const json_t *json, struct scheduler_config *config, struc
             !scheduler_has_option(config->kind, id) ||
             scheduler_get_class(config->kind)->options[id].not_filed)
             continue;
-        if (!scheduler_option_from_json(option, value, &number)) {
+        if (!field_value_from_json(&option->field, value, &number)) {
             char allowed[ERROR_ALLOWED_BYTES];
             return bad_key(err, option->name, value,
-                scheduler_option_allowed(option, ALL_WORDS, "\"", allowed, sizeof(allowed)));
+                field_allowed(&option->field, FIELD_ALL_WORDS, "\"", allowed, sizeof(allowed)));
         }
         unsigned foreign = scheduler_get_class(config->kind)->options[id].foreign;
-        if (option->type != VALUE_WORD || !(foreign & 1u << (unsigned)number))
-            scheduler_option_set(option, &config->values, number);
+        if (option->kind != FIELD_WORD || !(foreign & 1u << (unsigned)number))
+            field_set(&option->field, &config->values, number);
     }
     return true;
 }
@@ -260,7 +260,7 @@ static bool adapt_to_pipeline(struct scheduler_config *config, struct error *err
 
 static bool refuse_option(
     struct error *err, const struct scheduler_option *option, double value, const char *allowed) {
-    json_t *json = scheduler_option_to_json(option, value);
+    json_t *json = field_value_to_json(&option->field, value);
     bad_option(err, option->name, json, allowed);
     json_decref(json);
     return false;
@@ -271,7 +271,7 @@ static bool apply_choice(
     char allowed[ERROR_ALLOWED_BYTES];
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
         const struct scheduler_option *option = &scheduler_options[id];
-        double value = scheduler_option_get(option, &choice->values);
+        double value = field_get(&option->field, &choice->values);
         if (!choice->given[id])
             continue;
         if (!scheduler_has_option(config->kind, id)) {
@@ -281,15 +281,16 @@ static bool apply_choice(
                 list_options(config->kind, known, sizeof(known)));
             return refuse_option(err, option, value, allowed);
         }
-        if (!scheduler_option_allows(option, value))
+        if (!field_allows(&option->field, value))
             return refuse_option(err, option, value,
-                scheduler_option_allowed(option, ALL_WORDS, "\"", allowed, sizeof(allowed)));
+                field_allowed(&option->field, FIELD_ALL_WORDS, "\"", allowed, sizeof(allowed)));
         double max = scheduler_option_max(option, &config->values);
-        if (option->type == VALUE_INTEGER && value > max) {
-            snprintf(allowed, sizeof(allowed), "an integer from %g to %g", option->min, max);
+        if (option->kind == FIELD_INTEGER && value > max) {
+            snprintf(
+                allowed, sizeof(allowed), "an integer from %g to %g", (double)option->min, max);
             return refuse_option(err, option, value, allowed);
         }
-        scheduler_option_set(option, &config->values, value);
+        field_set(&option->field, &config->values, value);
     }
     if (choice->given[OPTION_BETA_SCHEDULE])
         config->trained_betas = NULL;
@@ -301,18 +302,18 @@ static bool check_words(const struct scheduler_choice *choice,
     const struct scheduler_config *config, struct error *err) {
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
         const struct scheduler_option *option = &scheduler_options[id];
-        if (option->type != VALUE_WORD)
+        if (option->kind != FIELD_WORD)
             continue;
-        double value = scheduler_option_get(option, &config->values);
+        double value = field_get(&option->field, &config->values);
         unsigned known = scheduler_known_words(config->kind, id);
         if (known & 1u << (unsigned)value)
             continue;
         char words[128], allowed[192];
         snprintf(allowed, sizeof(allowed), "%s knows %s", scheduler_kind_name(config->kind),
-            scheduler_option_allowed(option, known, "\"", words, sizeof(words)));
+            field_allowed(&option->field, known, "\"", words, sizeof(words)));
         if (choice->given[id])
             return refuse_option(err, option, value, allowed);
-        json_t *json = scheduler_option_to_json(option, value);
+        json_t *json = field_value_to_json(&option->field, value);
         bad_key(err, option->name, json, allowed);
         json_decref(json);
         return false;
@@ -327,7 +328,7 @@ static bool check_sigma_schedules(const struct scheduler_choice *choice,
         OPTION_USE_EXPONENTIAL_SIGMAS, OPTION_USE_BETA_SIGMAS, OPTION_USE_AYS_SIGMAS };
     int used[sizeof(exclusive) / sizeof(exclusive[0])], count = 0;
     for (size_t i = 0; i < sizeof(exclusive) / sizeof(exclusive[0]); i++)
-        if (scheduler_option_get(&scheduler_options[exclusive[i]], &config->values) != 0)
+        if (field_get(&scheduler_options[exclusive[i]].field, &config->values) != 0)
             used[count++] = (int)exclusive[i];
     if (count < 2)
         return true;

@@ -8,9 +8,7 @@
 #ifndef ENGINE_SCHEDULER_OPTIONS_H
 #define ENGINE_SCHEDULER_OPTIONS_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/fields.h"
 
 /* Each enum is in the order of its option's words. */
 enum timestep_spacing { SPACING_LEADING, SPACING_TRAILING, SPACING_LINSPACE, SPACING_SGM_UNIFORM };
@@ -101,24 +99,14 @@ struct scheduler_values {
 #undef OPTION_MEMBER
 };
 
-enum value_type { VALUE_FLAG, VALUE_INTEGER, VALUE_NUMBER, VALUE_WORD };
-
 /* Where an option may be set. A request's value replaces the file's. */
 enum option_source { FILE_OR_REQUEST, FILE_ONLY, REQUEST_ONLY };
 
-/* Values are passed as doubles, which hold all of them exactly: a flag is 0 or 1, a word its index
- * in `words`. */
 struct scheduler_option {
-    const char *name;
-    enum value_type type;
-    size_t offset;            /* of the member in struct scheduler_values */
-    const char *const *words; /* NULL-terminated */
-    double min, max;          /* for integers and numbers */
-    bool below_max;           /* max itself is not allowed */
-    double value;             /* the default, unless the class has its own */
-    bool shared;              /* every class has it */
+    FIELD_COLUMNS; /* of struct scheduler_values; the default is `value` unless the class has its
+                      own */
+    bool shared;   /* every class has it */
     enum option_source from;
-    const char *help; /* one phrase, for options that requests may set */
 };
 
 extern const struct scheduler_option scheduler_options[SCHEDULER_OPTION_COUNT];
@@ -127,31 +115,8 @@ extern const struct scheduler_option scheduler_options[SCHEDULER_OPTION_COUNT];
  * none. */
 bool scheduler_option_find(const char *name, enum scheduler_option_id *out);
 
-double scheduler_option_get(
-    const struct scheduler_option *option, const struct scheduler_values *values);
-void scheduler_option_set(
-    const struct scheduler_option *option, struct scheduler_values *values, double value);
-
 /* The largest allowed integer or number, given the other values. */
 double scheduler_option_max(
     const struct scheduler_option *option, const struct scheduler_values *values);
-
-/* Whether the value is one of the words or in range, and an integer if it has to be. */
-bool scheduler_option_allows(const struct scheduler_option *option, double value);
-
-/* Parse JSON or command-line text to an allowed value. Return false, with *out untouched, for
- * anything else. */
-bool scheduler_option_from_json(
-    const struct scheduler_option *option, const json_t *json, double *out);
-bool scheduler_option_from_text(
-    const struct scheduler_option *option, const char *text, double *out);
-/* NULL when memory is short. */
-json_t *scheduler_option_to_json(const struct scheduler_option *option, double value);
-
-/* Writes what is allowed, for an error: "a number from 0 to 1", "\"leading\" or \"trailing\"".
- * Bit i of `words`: lists word i. `quote` is put before and after each word. Returns `out`. */
-const char *scheduler_option_allowed(const struct scheduler_option *option, unsigned words,
-    const char *quote, char *out, size_t size);
-#define ALL_WORDS (~0u)
 
 #endif

@@ -87,17 +87,3 @@ void noise_draw(struct noise_generator *generator, float *out, int64_t count) {
             out[i] = draw_single(generator);
     }
 }
-
-const char *rng_kind_name(enum rng_kind kind) {
-    return kind == RNG_CUDA ? "cuda" : "cpu";
-}
-
-bool rng_kind_from_name(const char *name, enum rng_kind *out) {
-    if (strcmp(name, "cpu") == 0)
-        *out = RNG_CPU;
-    else if (strcmp(name, "cuda") == 0)
-        *out = RNG_CUDA;
-    else
-        return false;
-    return true;
-}

@@ -41,8 +41,4 @@ void noise_init(struct noise_generator *generator, enum rng_kind kind, uint64_t 
  */
 void noise_draw(struct noise_generator *generator, float *out, int64_t count);
 
-/* "cpu" and "cuda". */
-const char *rng_kind_name(enum rng_kind kind);
-bool rng_kind_from_name(const char *name, enum rng_kind *out);
-
 #endif

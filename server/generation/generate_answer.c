@@ -12,13 +12,6 @@
 /* Numbers as a person wrote them: 0.1, not 0.10000000000000001. */
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
-/* An integer where it is one, so that 7 does not become 7.0. */
-static json_t *number(double value) {
-    if (value >= -1e15 && value <= 1e15 && value == (double)(int64_t)value)
-        return json_integer((json_int_t)value);
-    return json_real(value);
-}
-
 /* Sets a new reference; a NULL one (memory was short) makes the whole object fail later. */
 static bool set(json_t *object, const char *key, json_t *value) {
     return json_object_set_new(object, key, value) == 0;
@@ -58,7 +51,8 @@ static json_t *loras_json(const struct resolved_request *request, bool versions)
         if (!versions && is_tag(request, use->name))
             continue;
         json_t *item = json_pack("{s:s, s:o, s:o}", "name", use->name, "weight",
-            number(use->weight), "text_encoder_weight", number(use->text_encoder_weight));
+            field_number_to_json(use->weight), "text_encoder_weight",
+            field_number_to_json(use->text_encoder_weight));
         if (item && versions)
             json_object_set_new(item, "version", json_integer((json_int_t)use->version));
         if (json_array_append_new(list, item) != 0) {
@@ -69,73 +63,80 @@ static json_t *loras_json(const struct resolved_request *request, bool versions)
     return list;
 }
 
-/* What there was of pictures; their bytes are not kept, so that whoever asks again sends them. */
-static bool set_pictures(json_t *p, const struct resolved_request *request) {
-    const struct generate_request *asked = &request->asked;
-    if (!request->source)
-        return true;
-    return set(p, "init_image", json_pack("{s:I}", "bytes", (json_int_t)asked->init_image.size)) &&
-           (!request->source->mask.pixels ||
-               set(p, "mask_image",
-                   json_pack("{s:I}", "bytes", (json_int_t)asked->mask_image.size))) &&
-           set(p, "strength", number(asked->strength)) &&
-           set(p, "resize_mode", json_string(resize_mode_name(asked->resize_mode)));
-}
-
 static json_t *shape_json(const struct encoded_texts *e) {
     return json_pack(
         "{s:[III]}", "shape", (json_int_t)e->texts, (json_int_t)e->tokens, (json_int_t)e->width);
 }
 
-/* The prompts, or the shapes of what came encoded. */
-static bool set_prompts(json_t *p, const struct resolved_request *request, int index) {
+/* Number of bytes of a picture that was sent. The bytes themselves are not kept. */
+static json_t *bytes_json(const struct picture_file *file) {
+    return json_pack("{s:I}", "bytes", (json_int_t)file->size);
+}
+
+/* A field's value as the request used it; *left_out is set for one that is not among the
+ * parameters. `index`: of the picture, or -1 for the whole answer. */
+static json_t *parameter_json(
+    const struct resolved_request *request, enum generate_field_id id, int index, bool *left_out) {
     const struct generate_request *asked = &request->asked;
-    const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
-    const bool ok = asked->prompt_embeds.values
-                        ? set(p, "prompt_embeds", shape_json(&asked->prompt_embeds))
-                        : set(p, "prompt",
-                              index < 0 ? prompts_json(asked)
-                                        : json_string(resolved_request_prompt(request, index)));
-    return ok &&
-           (asked->negative_prompt_embeds.values
-                   ? set(p, "negative_prompt_embeds", shape_json(&asked->negative_prompt_embeds))
-                   : set(p, "negative_prompt", json_string(negative)));
+    const bool whole = index < 0, encoded = asked->prompt_embeds.values,
+               negative_encoded = asked->negative_prompt_embeds.values;
+    const struct generate_field *f = &generate_fields[id];
+    const bool is_default = f->kind != FIELD_OTHER && field_get(&f->field, asked) == f->value;
+    switch (id) {
+    case GENERATE_prompt:
+        *left_out = encoded;
+        return encoded ? NULL
+               : whole ? prompts_json(asked)
+                       : json_string(resolved_request_prompt(request, index));
+    case GENERATE_prompt_embeds:
+        *left_out = !encoded;
+        return encoded ? shape_json(&asked->prompt_embeds) : NULL;
+    case GENERATE_negative_prompt:
+        *left_out = negative_encoded;
+        return negative_encoded ? NULL
+                                : json_string(asked->negative_prompt ? asked->negative_prompt : "");
+    case GENERATE_negative_prompt_embeds:
+        *left_out = !negative_encoded;
+        return negative_encoded ? shape_json(&asked->negative_prompt_embeds) : NULL;
+    case GENERATE_scheduler:
+        return scheduler_config_to_json(&request->scheduler);
+    case GENERATE_loras:
+        return loras_json(request, false);
+    case GENERATE_num_images:
+        return json_integer(whole ? asked->num_images : 1);
+    case GENERATE_seed:
+        return json_integer((json_int_t)resolved_request_seed(request, whole ? 0 : index));
+    case GENERATE_init_image:
+        *left_out = !request->source;
+        return *left_out ? NULL : bytes_json(&asked->init_image);
+    case GENERATE_mask_image:
+        *left_out = !request->source || !request->source->mask.pixels;
+        return *left_out ? NULL : bytes_json(&asked->mask_image);
+    case GENERATE_output:
+        *left_out = !whole;
+        return whole ? json_string(
+                           asked->latent_output ? "latent" : picture_format_name(asked->format))
+                     : NULL;
+    default:
+        *left_out = f->echo == ECHO_NEVER || (f->echo == ECHO_WITH_IMAGE && !request->source) ||
+                    (f->echo >= ECHO_ANSWER && !whole) ||
+                    ((f->echo == ECHO_SET || f->echo == ECHO_ANSWER_SET) && is_default);
+        return *left_out ? NULL : field_to_json(&f->field, asked);
+    }
 }
 
 json_t *generate_parameters_json(const struct resolved_request *request, int index) {
-    const struct generate_request *asked = &request->asked;
-    bool whole = index < 0;
-    uint64_t seed = resolved_request_seed(request, whole ? 0 : index);
     json_t *p = json_object();
-    bool ok = p && set_prompts(p, request, index) && set(p, "width", json_integer(asked->width)) &&
-              set(p, "height", json_integer(asked->height)) &&
-              set(p, "num_inference_steps", json_integer(asked->num_inference_steps)) &&
-              set(p, "guidance_scale", number(asked->guidance_scale)) &&
-              set(p, "guidance_rescale", number(asked->guidance_rescale)) &&
-              set(p, "scheduler", scheduler_config_to_json(&request->scheduler)) &&
-              set(p, "rng", json_string(rng_kind_name(asked->rng))) &&
-              set(p, "num_images", json_integer(whole ? asked->num_images : 1)) &&
-              set(p, "clip_skip", json_integer(asked->clip_skip)) &&
-              set(p, "long_prompt", json_string(long_prompt_name(asked->long_prompt))) &&
-              set(p, "prompt_syntax", json_string(prompt_syntax_name(asked->prompt_syntax))) &&
-              set(p, "loras", loras_json(request, false)) && set_pictures(p, request) &&
-              set(p, "seed", json_integer((json_int_t)seed));
-    if (ok && whole)
-        ok = set(p, "output",
-                 json_string(
-                     asked->latent_output ? "latent" : picture_format_name(asked->format))) &&
-             set(p, "priority", json_integer(asked->priority));
-    if (ok && asked->vae_tiling != CHOICE_AUTO)
-        ok = set(p, "vae_tiling", json_string(choice_name(asked->vae_tiling)));
-    if (ok && whole && asked->quality)
-        ok = set(p, "quality", json_integer(asked->quality));
-    if (ok && whole && asked->timeout_s > 0)
-        ok = set(p, "timeout_s", number(asked->timeout_s));
-    if (!ok) {
-        json_decref(p);
-        return NULL;
+    bool ok = p != NULL;
+    for (int id = 0; ok && id < GENERATE_FIELD_COUNT; id++) {
+        bool left_out = false;
+        json_t *value = parameter_json(request, (enum generate_field_id)id, index, &left_out);
+        ok = left_out || set(p, generate_fields[id].name, value);
     }
-    return p;
+    if (ok)
+        return p;
+    json_decref(p);
+    return NULL;
 }
 
 bool generate_answer_write_value(FILE *out, const char *value) {

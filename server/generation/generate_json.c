@@ -11,23 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An integer that fits an int; its range is generate_request_check's business, which sees anything
- * larger as INT_MAX and refuses it there. */
-static bool parse_int(const char *name, const json_t *value, int *out, struct error *err) {
-    int64_t integer;
-    if (!json_exact_integer(value, &integer))
-        return json_bad_field(name, value, "an integer", err);
-    *out = integer > INT_MAX ? INT_MAX : integer < INT_MIN ? INT_MIN : (int)integer;
-    return true;
-}
-
-static bool parse_number(const char *name, const json_t *value, double *out, struct error *err) {
-    if (!json_is_number(value))
-        return json_bad_field(name, value, "a number", err);
-    *out = json_number_value(value);
-    return true;
-}
-
 static bool parse_text(const char *name, const json_t *value, char **out, struct error *err) {
     if (!json_is_string(value))
         return json_bad_field(name, value, "a string", err);
@@ -52,92 +35,6 @@ static bool parse_prompt(const json_t *value, struct generate_request *request, 
         request->prompt_count++;
     }
     return true;
-}
-
-static bool parse_negative_prompt(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_text("negative_prompt", value, &request->negative_prompt, err);
-}
-
-static bool parse_model(const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_text("model", value, &request->model, err);
-}
-
-static bool parse_vae_tiling(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    const char *word = json_string_value(value);
-    return (word && choice_from_name(word, &request->vae_tiling)) ||
-           json_bad_field("vae_tiling", value,
-               "\"auto\", \"on\" or \"off\": decode and encode large pictures in tiles", err);
-}
-
-static bool parse_width(const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_int("width", value, &request->width, err) &&
-           (request->width != 0 ||
-               json_bad_field("width", value, "leave it out for the model's size", err));
-}
-
-static bool parse_height(const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_int("height", value, &request->height, err) &&
-           (request->height != 0 ||
-               json_bad_field("height", value, "leave it out for the model's size", err));
-}
-
-static bool parse_steps(const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_int("num_inference_steps", value, &request->num_inference_steps, err);
-}
-
-static bool parse_guidance_scale(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_number("guidance_scale", value, &request->guidance_scale, err);
-}
-
-static bool parse_guidance_rescale(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_number("guidance_rescale", value, &request->guidance_rescale, err);
-}
-
-static bool parse_seed(const json_t *value, struct generate_request *request, struct error *err) {
-    int64_t seed;
-    if (!json_exact_integer(value, &seed) || seed < 0 || seed > SEED_MAX) {
-        char text[128];
-        return error_field(err, "seed", json_describe(value, text, sizeof(text)),
-            "an integer from 0 to %" PRId64 "; leave it out for a random one", (int64_t)SEED_MAX);
-    }
-    request->seed = (uint64_t)seed;
-    request->seed_given = true;
-    return true;
-}
-
-static bool parse_rng(const json_t *value, struct generate_request *request, struct error *err) {
-    const char *word = json_string_value(value);
-    return (word && rng_kind_from_name(word, &request->rng)) ||
-           json_bad_field("rng", value, "\"cpu\" or \"cuda\": torch's two generators", err);
-}
-
-static bool parse_num_images(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_int("num_images", value, &request->num_images, err);
-}
-
-static bool parse_clip_skip(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_int("clip_skip", value, &request->clip_skip, err);
-}
-
-static bool parse_long_prompt(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    const char *word = json_string_value(value);
-    request->long_prompt_given = true;
-    return (word && long_prompt_from_name(word, &request->long_prompt)) ||
-           json_bad_field("long_prompt", value, LONG_PROMPT_ALLOWED, err);
-}
-
-static bool parse_prompt_syntax(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    const char *word = json_string_value(value);
-    return (word && prompt_syntax_from_name(word, &request->prompt_syntax)) ||
-           json_bad_field("prompt_syntax", value, PROMPT_SYNTAX_ALLOWED, err);
 }
 
 static bool decode_base64(const char *name, const char *text, size_t length, void **out,
@@ -198,6 +95,11 @@ static bool parse_encoded(
                err, param, found, "4 bytes for each of the shape's %lld numbers", (long long)count);
 }
 
+#define ENCODED_SCHEMA                                                                             \
+    "{\"type\": \"object\", \"required\": [\"b64\", \"shape\"], \"properties\": {"                 \
+    "\"b64\": {\"type\": \"string\"}, \"dtype\": {\"const\": \"float32\"}, \"shape\": {\"type\": " \
+    "\"array\", \"items\": {\"type\": \"integer\"}, \"minItems\": 2, \"maxItems\": 3}}}"
+
 static bool parse_prompt_embeds(
     const json_t *value, struct generate_request *request, struct error *err) {
     return parse_encoded("prompt_embeds", value, &request->prompt_embeds, err);
@@ -235,19 +137,6 @@ static bool parse_mask_image(
     return parse_picture("mask_image", value, &request->mask_image, err);
 }
 
-static bool parse_strength(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    request->strength_given = true;
-    return parse_number("strength", value, &request->strength, err);
-}
-
-static bool parse_resize_mode(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    const char *word = json_string_value(value);
-    return (word && resize_mode_from_name(word, &request->resize_mode)) ||
-           json_bad_field("resize_mode", value, RESIZE_MODE_ALLOWED, err);
-}
-
 static bool parse_output(const json_t *value, struct generate_request *request, struct error *err) {
     const char *word = json_string_value(value);
     request->latent_output = word && strcmp(word, "latent") == 0;
@@ -256,24 +145,11 @@ static bool parse_output(const json_t *value, struct generate_request *request, 
            json_bad_field("output", value, "\"png\", \"jpeg\", \"webp\" or \"latent\"", err);
 }
 
-static bool parse_quality(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_int("quality", value, &request->quality, err) &&
-           (request->quality != 0 ||
-               json_bad_field("quality", value, "an integer from 1 to 100", err));
-}
-
-static bool parse_timeout(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    if (!parse_number("timeout_s", value, &request->timeout_s, err))
-        return false;
-    return request->timeout_s != 0 || /* which is no limit, in the request */
-           error_field(err, "timeout_s", "0", TIMEOUT_ALLOWED, TIMEOUT_MAX_S);
-}
-
-static bool parse_priority(
-    const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_int("priority", value, &request->priority, err);
+static bool parse_number(const char *name, const json_t *value, double *out, struct error *err) {
+    if (!json_is_number(value))
+        return json_bad_field(name, value, "a number", err);
+    *out = json_number_value(value);
+    return true;
 }
 
 /* A member of loras[index]. */
@@ -340,152 +216,84 @@ static bool parse_scheduler(
     return scheduler_choice_from_json(value, &request->scheduler, err);
 }
 
-typedef bool parse_field(const json_t *value, struct generate_request *request, struct error *err);
-
+/* The fields of kind OTHER. */
 static const struct {
-    const char *name;
-    parse_field *parse;
-    const char *types; /* of JSON, for GET /openapi.json, with spaces between; NULL: any */
-    const char *about; /* the same: what types do not say; or NULL */
-} fields[] = {
-    { "prompt", parse_prompt, "string array" },
-    { "negative_prompt", parse_negative_prompt, "string" },
-    { "prompt_embeds", parse_prompt_embeds, "object" },
-    { "negative_prompt_embeds", parse_negative_prompt_embeds, "object" },
-    { "width", parse_width, "integer" },
-    { "height", parse_height, "integer" },
-    { "num_inference_steps", parse_steps, "integer" },
-    { "guidance_scale", parse_guidance_scale, "number" },
-    { "guidance_rescale", parse_guidance_rescale, "number" },
-    { "scheduler", parse_scheduler },
-    { "seed", parse_seed, "integer" },
-    { "rng", parse_rng, "string" },
-    { "num_images", parse_num_images, "integer" },
-    { "clip_skip", parse_clip_skip, "integer" },
-    { "long_prompt", parse_long_prompt, "string" },
-    { "prompt_syntax", parse_prompt_syntax, "string" },
-    { "output", parse_output, "string" },
-    { "quality", parse_quality, "integer" },
-    { "timeout_s", parse_timeout, "number" },
-    { "loras", parse_loras, "array" },
-    { "priority", parse_priority, "integer",
-        "larger ones are drawn sooner; above 0 with an API key that may, where there are keys" },
-    { "init_image", parse_init_image, "string" },
-    { "strength", parse_strength, "number" },
-    { "mask_image", parse_mask_image, "string" },
-    { "resize_mode", parse_resize_mode, "string" },
-    { "model", parse_model, "string" },
-    { "vae_tiling", parse_vae_tiling, "string" },
+    bool (*parse)(const json_t *value, struct generate_request *request, struct error *err);
+    const char *schema; /* of JSON; NULL: scheduler_choice_schema */
+} others[GENERATE_FIELD_COUNT] = {
+    [GENERATE_prompt] = { parse_prompt, "{\"anyOf\": [{\"type\": \"string\"}, {\"type\": "
+                                        "\"array\", \"items\": {\"type\": \"string\"},"
+                                        " \"minItems\": 1}]}" },
+    [GENERATE_prompt_embeds] = { parse_prompt_embeds, ENCODED_SCHEMA },
+    [GENERATE_negative_prompt_embeds] = { parse_negative_prompt_embeds, ENCODED_SCHEMA },
+    [GENERATE_scheduler] = { parse_scheduler, NULL },
+    [GENERATE_loras] = { parse_loras,
+        "{\"type\": \"array\", \"items\": {\"type\": \"object\", \"required\": [\"name\"],"
+        " \"properties\": {\"name\": {\"type\": \"string\"}, \"weight\": {\"type\": \"number\","
+        " \"default\": 1}, \"text_encoder_weight\": {\"type\": \"number\"}}}}" },
+    [GENERATE_init_image] = { parse_init_image, "{\"type\": \"string\"}" },
+    [GENERATE_mask_image] = { parse_mask_image, "{\"type\": \"string\"}" },
+    [GENERATE_output] = { parse_output,
+        "{\"type\": \"string\", \"enum\": [\"png\", \"jpeg\", \"webp\", \"latent\"]}" },
 };
 
-/* --- How the answer is to come --- */
-
-static bool parse_stream(
-    const json_t *value, struct generate_delivery *delivery, struct error *err) {
-    delivery->stream = json_is_true(value);
-    return json_is_boolean(value) || json_bad_field("stream", value, "true or false", err);
-}
-
-static bool parse_preview_every(
-    const json_t *value, struct generate_delivery *delivery, struct error *err) {
-    char text[128];
-    return (parse_int("preview_every", value, &delivery->preview_every, err) &&
-               delivery->preview_every >= 0 && delivery->preview_every <= STEPS_MAX) ||
-           error_field(err, "preview_every", json_describe(value, text, sizeof(text)),
-               "an integer from 0 (none) to %d: steps from one preview to the next", STEPS_MAX);
-}
-
-static bool parse_preview(
-    const json_t *value, struct generate_delivery *delivery, struct error *err) {
-    const char *word = json_string_value(value);
-    delivery->preview = word && strcmp(word, "vae") == 0 ? PREVIEW_VAE : PREVIEW_RGB;
-    return (word && (strcmp(word, "rgb") == 0 || strcmp(word, "vae") == 0)) ||
-           json_bad_field("preview", value,
-               "\"rgb\" (a linear map of the latents) or \"vae\" (a decode)", err);
-}
-
-typedef bool parse_delivery(
-    const json_t *value, struct generate_delivery *delivery, struct error *err);
-
-static const struct {
-    const char *name;
-    parse_delivery *parse;
-    const char *types; /* as above */
-} deliveries[] = {
-    { "stream", parse_stream, "boolean" },
-    { "preview_every", parse_preview_every, "integer" },
-    { "preview", parse_preview, "string" },
+/* How the answer is to come. */
+#define DELIVERY(kind_, member)                                                                    \
+    .name = #member, .kind = FIELD_##kind_, FIELD_OF(struct generate_delivery, member)
+static const struct field deliveries[] = {
+    { DELIVERY(FLAG, stream), .help = "answer with a stream of events" },
+    { DELIVERY(INTEGER, preview_every), .max = STEPS_MAX,
+        .help = "steps from one preview to the next, in a stream or a job; 0: none" },
+    { DELIVERY(WORD, preview), FIELD_WORDS("rgb", "vae"),
+        .help = "a linear map of the latents, or a decode by the VAE" },
 };
+#define DELIVERIES (sizeof(deliveries) / sizeof(deliveries[0]))
 
 const char *generate_json_field(size_t index) {
-    const size_t count = sizeof(fields) / sizeof(fields[0]);
-    if (index < count)
-        return fields[index].name;
-    index -= count;
-    return index < sizeof(deliveries) / sizeof(deliveries[0]) ? deliveries[index].name : NULL;
+    if (index < GENERATE_FIELD_COUNT)
+        return generate_fields[index].name;
+    index -= GENERATE_FIELD_COUNT;
+    return index < DELIVERIES ? deliveries[index].name : NULL;
 }
 
-static json_t *types_schema(const char *types) {
-    json_t *list = json_array();
-    for (const char *at = types ? types : ""; *at; at += strspn(at, " ")) {
-        json_array_append_new(list, json_stringn(at, strcspn(at, " ")));
-        at += strcspn(at, " ");
-    }
-    if (types)
-        return json_pack("{s:o}", "type", list);
-    json_decref(list);
-    return json_object();
-}
-
-static json_t *field_schema(const char *types, const char *about) {
-    json_t *schema = types_schema(types);
-    if (about)
-        json_object_set_new(schema, "description", json_string(about));
+json_t *generate_json_field_schema(enum generate_field_id id) {
+    const struct generate_field *f = &generate_fields[id];
+    if (f->kind != FIELD_OTHER)
+        return field_schema(&f->field);
+    json_t *schema = others[id].schema ? json_loads(others[id].schema, 0, NULL)
+                                       : scheduler_choice_schema();
+    json_object_set_new(schema, "description", json_string(f->help));
     return schema;
 }
 
 json_t *generate_json_schema(void) {
     json_t *properties = json_object();
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
-        if (fields[i].parse == parse_scheduler)
-            json_object_set_new(properties, fields[i].name, scheduler_choice_schema());
-        else
-            json_object_set_new(
-                properties, fields[i].name, field_schema(fields[i].types, fields[i].about));
-    for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
-        json_object_set_new(properties, deliveries[i].name, types_schema(deliveries[i].types));
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
+        json_object_set_new(properties, generate_fields[id].name,
+            generate_json_field_schema((enum generate_field_id)id));
+    for (size_t i = 0; i < DELIVERIES; i++)
+        json_object_set_new(properties, deliveries[i].name, field_schema(&deliveries[i]));
     return json_pack("{s:s, s:o, s:[{s:[s]}, {s:[s]}]}", "type", "object", "properties", properties,
         "anyOf", "required", "prompt", "required", "prompt_embeds");
 }
 
 bool generate_json_parse_field(
     const char *key, const json_t *value, struct generate_request *request, struct error *err) {
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
-        if (strcmp(key, fields[i].name) == 0)
-            return fields[i].parse(value, request, err);
-    return json_bad_field(key, value, "there is no such field", err);
+    const struct generate_field *f = generate_field_named(key);
+    if (!f)
+        return json_bad_field(key, value, "there is no such field", err);
+    if (f->kind == FIELD_OTHER)
+        return others[f - generate_fields].parse(value, request, err);
+    generate_field_set_given(f, request);
+    return field_from_json(&f->field, value, request, err);
 }
 
 static bool parse_one(const char *key, const json_t *value, struct generate_request *request,
     struct generate_delivery *delivery, struct error *err) {
-    for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
+    for (size_t i = 0; i < DELIVERIES; i++)
         if (strcmp(key, deliveries[i].name) == 0)
-            return deliveries[i].parse(value, delivery, err);
+            return field_from_json(&deliveries[i], value, delivery, err);
     return generate_json_parse_field(key, value, request, err);
-}
-
-/* generate_request_check knows the range; only here is the value known as it came. */
-static bool check_ranges(
-    const json_t *root, const struct generate_request *request, struct error *err) {
-    struct error found = { 0 };
-    if (generate_request_check(request, &found))
-        return true;
-    const json_t *value = json_object_get(root, found.param);
-    if (json_is_number(value) && found.code == ERROR_INVALID)
-        return json_bad_field(found.param, value, found.allowed, err);
-    if (err)
-        *err = found;
-    return false;
 }
 
 bool generate_json_read(const json_t *root, struct generate_request *out,
@@ -508,7 +316,7 @@ bool generate_json_read(const json_t *root, struct generate_request *out,
     const json_t *preview = json_object_get(root, "preview");
     if (ok && preview && delivery->preview_every == 0)
         ok = json_bad_field("preview", preview, "only with a preview_every above 0", err);
-    ok = ok && check_ranges(root, &request, err);
+    ok = ok && generate_request_check(&request, err);
     if (ok)
         *out = request;
     else

@@ -27,13 +27,16 @@ bool generate_json_parse(const char *text, size_t length, struct generate_reques
 bool generate_json_read(const json_t *root, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
-/* Reads one field into an initialised request, for dialects that share fields. Does not check
- * ranges. */
+/* Reads one field into an initialised request, for dialects that share fields. Checks the field
+ * alone: generate_request_check checks what holds of several. */
 bool generate_json_parse_field(const char *key, const json_t *value,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 
 /* Enumerates the names of the known fields; NULL past the last. */
 const char *generate_json_field(size_t index);
+
+/* Returns the JSON schema of one field. A new reference; NULL when memory is short. */
+json_t *generate_json_field_schema(enum generate_field_id id);
 
 /* Returns the JSON schema of the body. A new reference; NULL when memory is short. */
 json_t *generate_json_schema(void);

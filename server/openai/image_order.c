@@ -176,82 +176,90 @@ static bool parse_sampler(const json_t *value, struct image_order *order, struct
 #define VARIATION (1 << IMAGE_VARIATION)
 #define ALL (GENERATION | EDIT | VARIATION)
 
-enum field_kind {
-    FIELD_TEXT,
-    FIELD_JSON,    /* in a form: its text is JSON */
-    FIELD_EITHER,  /* in a form: a text, or a JSON object */
-    FIELD_PICTURE, /* of a form only */
+/* How a form has the value, which is always text there. */
+enum form_value {
+    FORM_TEXT,
+    FORM_JSON,    /* the text is JSON */
+    FORM_EITHER,  /* a text, or a JSON object */
+    FORM_PICTURE, /* a file; only in a form */
 };
 
-static const struct field {
+/* OpenAI's own. Beside them a route takes those of GENERATE_FIELDS whose `openai` has its bit. */
+static const struct own_field {
     const char *name;
     int routes;
-    enum field_kind kind;
-    /* NULL: a field of POST /generate under the same name. */
+    enum form_value form;
     bool (*parse)(const json_t *value, struct image_order *order, struct error *err);
-} fields[] = {
-    { "image", EDIT | VARIATION, FIELD_PICTURE, NULL },
-    { "image[]", EDIT | VARIATION, FIELD_PICTURE, NULL },
-    { "mask", EDIT, FIELD_PICTURE, NULL },
-    { "prompt", ALL, FIELD_TEXT, parse_prompt },
-    { "model", ALL, FIELD_TEXT, parse_model },
-    { "n", ALL, FIELD_JSON, parse_n },
-    { "size", ALL, FIELD_TEXT, parse_size },
-    { "response_format", ALL, FIELD_TEXT, parse_response_format },
-    { "output_format", ALL, FIELD_TEXT, parse_output_format },
-    { "output_compression", ALL, FIELD_JSON, parse_output_compression },
-    { "quality", ALL, FIELD_TEXT, parse_quality },
-    { "background", GENERATION | EDIT, FIELD_TEXT, parse_background },
-    { "moderation", GENERATION | EDIT, FIELD_TEXT, parse_moderation },
-    { "style", GENERATION, FIELD_TEXT, parse_style },
-    { "user", ALL, FIELD_TEXT, parse_user },
-    { "safety_identifier", GENERATION | EDIT, FIELD_TEXT, parse_user },
-    { "stream", GENERATION | EDIT, FIELD_JSON, parse_stream },
-    { "partial_images", GENERATION | EDIT, FIELD_JSON, parse_partial_images },
-    { "input_fidelity", EDIT, FIELD_TEXT, parse_input_fidelity },
-    { "sampler", ALL, FIELD_EITHER, parse_sampler },
-    { "negative_prompt", ALL, FIELD_TEXT, NULL },
-    { "num_inference_steps", ALL, FIELD_JSON, NULL },
-    { "guidance_scale", ALL, FIELD_JSON, NULL },
-    { "guidance_rescale", ALL, FIELD_JSON, NULL },
-    { "scheduler", ALL, FIELD_EITHER, NULL },
-    { "seed", ALL, FIELD_JSON, NULL },
-    { "rng", ALL, FIELD_TEXT, NULL },
-    { "clip_skip", ALL, FIELD_JSON, NULL },
-    { "long_prompt", ALL, FIELD_TEXT, NULL },
-    { "loras", ALL, FIELD_JSON, NULL },
-    { "strength", EDIT | VARIATION, FIELD_JSON, NULL },
-    { "timeout_s", ALL, FIELD_JSON, NULL },
-    { "priority", ALL, FIELD_JSON, NULL },
+} own_fields[] = {
+    { "image", EDIT | VARIATION, FORM_PICTURE, NULL },
+    { "image[]", EDIT | VARIATION, FORM_PICTURE, NULL },
+    { "mask", EDIT, FORM_PICTURE, NULL },
+    { "prompt", ALL, FORM_TEXT, parse_prompt },
+    { "model", ALL, FORM_TEXT, parse_model },
+    { "n", ALL, FORM_JSON, parse_n },
+    { "size", ALL, FORM_TEXT, parse_size },
+    { "response_format", ALL, FORM_TEXT, parse_response_format },
+    { "output_format", ALL, FORM_TEXT, parse_output_format },
+    { "output_compression", ALL, FORM_JSON, parse_output_compression },
+    { "quality", ALL, FORM_TEXT, parse_quality },
+    { "background", GENERATION | EDIT, FORM_TEXT, parse_background },
+    { "moderation", GENERATION | EDIT, FORM_TEXT, parse_moderation },
+    { "style", GENERATION, FORM_TEXT, parse_style },
+    { "user", ALL, FORM_TEXT, parse_user },
+    { "safety_identifier", GENERATION | EDIT, FORM_TEXT, parse_user },
+    { "stream", GENERATION | EDIT, FORM_JSON, parse_stream },
+    { "partial_images", GENERATION | EDIT, FORM_JSON, parse_partial_images },
+    { "input_fidelity", EDIT, FORM_TEXT, parse_input_fidelity },
+    { "sampler", ALL, FORM_EITHER, parse_sampler },
 };
-#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+#define OWN_FIELDS (sizeof(own_fields) / sizeof(own_fields[0]))
+_Static_assert(GENERATION == OPENAI_GENERATIONS && EDIT == OPENAI_EDITS &&
+                   VARIATION == OPENAI_VARIATIONS && ALL == OPENAI_ALL,
+    "the sets of routes have the same bits");
 
-static const struct field *find_field(const char *name, enum image_route route) {
-    for (size_t i = 0; i < FIELDS; i++)
-        if (strcmp(fields[i].name, name) == 0 && fields[i].routes & 1 << route)
-            return &fields[i];
+static const struct own_field *find_own(const char *name, enum image_route route) {
+    for (size_t i = 0; i < OWN_FIELDS; i++)
+        if (strcmp(own_fields[i].name, name) == 0 && own_fields[i].routes & 1 << route)
+            return &own_fields[i];
     return NULL;
 }
 
+static bool is_native(const char *name, enum image_route route) {
+    const struct generate_field *f = generate_field_named(name);
+    return f && f->openai & 1u << route;
+}
+
+static enum form_value form_value_of(const char *name, enum image_route route) {
+    const struct own_field *own = find_own(name, route);
+    const struct generate_field *f = generate_field_named(name);
+    if (own || !is_native(name, route))
+        return own ? own->form : FORM_TEXT;
+    if (f->kind == FIELD_TEXT || f->kind == FIELD_WORD)
+        return FORM_TEXT;
+    return strcmp(name, "scheduler") == 0 ? FORM_EITHER : FORM_JSON;
+}
+
 const char *image_order_field(enum image_route route, size_t index) {
-    for (size_t i = 0; i < FIELDS; i++)
-        if (fields[i].routes & 1 << route && index-- == 0)
-            return fields[i].name;
+    for (size_t i = 0; i < OWN_FIELDS; i++)
+        if (own_fields[i].routes & 1 << route && index-- == 0)
+            return own_fields[i].name;
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
+        if (generate_fields[id].openai & 1u << route && index-- == 0)
+            return generate_fields[id].name;
     return NULL;
 }
 
 json_t *image_order_schema(void) {
-    json_t *all = generate_json_schema(), *properties = json_object();
-    const json_t *known = json_object_get(all, "properties");
-    for (size_t i = 0; i < FIELDS; i++) {
-        json_t *native = fields[i].parse ? NULL : json_object_get(known, fields[i].name);
-        if (fields[i].routes & GENERATION)
-            json_object_set_new(properties, fields[i].name,
-                native                         ? json_incref(native)
-                : fields[i].kind == FIELD_TEXT ? json_pack("{s:[s, s]}", "type", "string", "null")
-                                               : json_object());
-    }
-    json_decref(all);
+    json_t *properties = json_object();
+    for (size_t i = 0; i < OWN_FIELDS; i++)
+        if (own_fields[i].routes & GENERATION)
+            json_object_set_new(properties, own_fields[i].name,
+                own_fields[i].form == FORM_TEXT ? json_pack("{s:[s, s]}", "type", "string", "null")
+                                                : json_object());
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
+        if (generate_fields[id].openai & GENERATION)
+            json_object_set_new(properties, generate_fields[id].name,
+                generate_json_field_schema((enum generate_field_id)id));
     return json_pack(
         "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
 }
@@ -269,13 +277,13 @@ static const char *why_not(const char *name) {
 
 static bool parse_one(
     const char *key, const json_t *value, struct image_order *order, struct error *err) {
-    const struct field *field = find_field(key, order->route);
-    if (!field || field->kind == FIELD_PICTURE)
+    const struct own_field *own = find_own(key, order->route);
+    if (own ? own->form == FORM_PICTURE : !is_native(key, order->route))
         return json_bad_field(key, value, why_not(key), err);
     if (json_is_null(value))
         return true;
-    return field->parse ? field->parse(value, order, err)
-                        : generate_json_parse_field(key, value, &order->request, err);
+    return own ? own->parse(value, order, err)
+               : generate_json_parse_field(key, value, &order->request, err);
 }
 
 /* --- What must hold of several fields --- */
@@ -406,11 +414,10 @@ static json_t *form_values(const json_t *texts, enum image_route route) {
     const char *key;
     json_t *text, *values = json_object();
     json_object_foreach((json_t *)texts, key, text) {
-        const struct field *field = find_field(key, route);
+        const enum form_value form = form_value_of(key, route);
         const char *string = json_string_value(text);
         json_t *value = NULL;
-        if (field &&
-            (field->kind == FIELD_JSON || (field->kind == FIELD_EITHER && string[0] == '{')))
+        if (form == FORM_JSON || (form == FORM_EITHER && string[0] == '{'))
             value = json_parse_request(string, json_string_length(text), NULL);
         if (json_object_set_new(values, key, value ? value : json_incref(text)) != 0) {
             json_decref(values);

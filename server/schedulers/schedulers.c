@@ -17,26 +17,20 @@ static json_t *strings_json(const char *const *texts, unsigned chosen) {
     return NULL;
 }
 
-/* `words` are the bits of those that it may be; `values` may be NULL. */
+/* The option's schema, with what depends on the class and the checkpoint: bit i of `words` says
+ * that word i is allowed; `values` has the defaults and may be NULL: none is said. */
 static json_t *option_json(
     const struct scheduler_option *option, unsigned words, const struct scheduler_values *values) {
-    static const char *const types[] = { [VALUE_FLAG] = "boolean",
-        [VALUE_INTEGER] = "integer",
-        [VALUE_NUMBER] = "number",
-        [VALUE_WORD] = "string" };
-    json_t *json = json_object();
-    bool ok = json && set(json, "type", json_string(types[option->type]));
-    if (option->type == VALUE_WORD)
+    json_t *json = field_schema(&option->field);
+    bool ok = json != NULL;
+    json_object_del(json, "default");
+    if (option->kind == FIELD_WORD)
         ok = ok && set(json, "enum", strings_json(option->words, words));
-    else if (option->type != VALUE_FLAG)
-        ok = ok && set(json, "minimum", scheduler_option_to_json(option, option->min)) &&
-             set(json, option->below_max ? "exclusiveMaximum" : "maximum",
-                 scheduler_option_to_json(
-                     option, values ? scheduler_option_max(option, values) : option->max));
-    ok = ok && set(json, "description", json_string(option->help));
+    else if (values && option->kind != FIELD_FLAG && !option->below_max)
+        ok = ok && set(json, "maximum", field_number_to_json(scheduler_option_max(option, values)));
     if (values)
         ok = ok && set(json, "default",
-                       scheduler_option_to_json(option, scheduler_option_get(option, values)));
+                       field_value_to_json(&option->field, field_get(&option->field, values)));
     if (ok)
         return json;
     json_decref(json);
@@ -69,7 +63,7 @@ json_t *scheduler_choice_schema(void) {
     for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++)
         if (scheduler_options[id].from != FILE_ONLY)
             ok = set(properties, scheduler_options[id].name,
-                option_json(&scheduler_options[id], ALL_WORDS, NULL));
+                option_json(&scheduler_options[id], FIELD_ALL_WORDS, NULL));
     return json_pack("{s:[{s:s, s:o}, {s:s, s:o}]}", "anyOf", "type", "string", "enum", names,
         "type", "object", "properties", properties);
 }
@@ -78,7 +72,7 @@ static json_t *scheduler_json(enum scheduler_kind kind, const struct pipeline_in
     const struct scheduler_info *s = scheduler_get_info(kind);
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "name", s->name, "class", s->class_name,
         "display_name", s->display_name, "description", s->description, "aliases",
-        strings_json(s->aliases, ALL_WORDS), "options", scheduler_options_json(kind, info));
+        strings_json(s->aliases, FIELD_ALL_WORDS), "options", scheduler_options_json(kind, info));
 }
 
 json_t *schedulers_json(const struct pipeline_info *info) {

@@ -401,19 +401,9 @@ static bool read_img2img(const json_t *fields, struct sdapi_request *out, struct
 /* --- the whole --- */
 
 const char *sdapi_field_name(const char *param) {
-    static const char *const names[][2] = {
-        { "num_inference_steps", "steps" },
-        { "guidance_scale", "cfg_scale" },
-        { "num_images", "batch_size" },
-        { "init_image", "init_images" },
-        { "mask_image", "mask" },
-        { "strength", "denoising_strength" },
-        { "clip_skip", "CLIP_stop_at_last_layers" },
-        { "quality", "jpeg_quality" },
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (strcmp(param, names[i][0]) == 0)
-            return names[i][1];
+    const struct generate_field *f = generate_field_named(param);
+    if (f && f->sdapi)
+        return f->sdapi;
     return strncmp(param, "loras[", 6) == 0 ? "prompt" : param;
 }
 

@@ -2,6 +2,7 @@
 #include "base/limits.h"
 #include "engine/request/request.h"
 #include "tests/check.h"
+#include "tests/page.h"
 
 #include <stdlib.h>
 
@@ -38,7 +39,49 @@ static void taken(void) {
     reset();
 }
 
-int main(void) {
+/* "generations, edits", "all" or "". */
+static void list_routes(unsigned routes, char *out, size_t size) {
+    snprintf(out, size, "%s",
+        routes == OPENAI_ALL                            ? "all"
+        : routes == (OPENAI_EDITS | OPENAI_VARIATIONS)  ? "edits, variations"
+        : routes == (OPENAI_GENERATIONS | OPENAI_EDITS) ? "generations, edits"
+        : routes == OPENAI_EDITS                        ? "edits"
+                                                        : "");
+}
+
+static void the_page_lists_every_field(const char *path, bool write) {
+    char *table = NULL;
+    size_t size;
+    FILE *rows = open_memstream(&table, &size);
+    fprintf(rows,
+        "| field | default | allowed | OpenAI's routes | flag | |\n|---|---|---|---|---|---|\n");
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++) {
+        const struct generate_field *f = &generate_fields[id];
+        char allowed[ERROR_ALLOWED_BYTES], standard[64], routes[64], flag[80] = "";
+        struct field plain = f->field;
+        plain.note = NULL;
+        field_allowed(&plain, FIELD_ALL_WORDS, "\"", allowed, sizeof(allowed));
+        field_default(&f->field, standard, sizeof(standard));
+        list_routes(f->openai, routes, sizeof(routes));
+        CHECK(f->help && f->help[0], "%s has no help", f->name);
+        if (f->kind != FIELD_OTHER && !f->no_flag)
+            snprintf(flag, sizeof(flag), "`--%s`", f->flag ? f->flag : f->name);
+        for (char *dash = strchr(flag, '_'); dash; dash = strchr(dash, '_'))
+            *dash = '-';
+        fprintf(rows, "| `%s` | %s | %s | %s | %s | %s |\n", f->name,
+            f->standard ? f->standard : standard, allowed, routes, flag, f->help);
+    }
+    fclose(rows);
+    printf("%d fields\n", GENERATE_FIELD_COUNT);
+    page_table(path, "<!-- written by request_test --write -->\n", table, write);
+    free(table);
+}
+
+/* usage: request_test docs/fields.md [--write] */
+int main(int argc, char **argv) {
+    if (argc < 2)
+        return 2;
+    the_page_lists_every_field(argv[1], argc == 3 && strcmp(argv[2], "--write") == 0);
     reset();
     CHECK(request.num_inference_steps == 25 && request.guidance_scale == 7.5 &&
               request.num_images == 1 && request.rng == RNG_CPU,

@@ -90,8 +90,8 @@ static void latents_have_torchs_mean_std_and_last(
     for (int i = 0; i < LATENT_ELEMENTS; i++)
         squares += (drawn[i] - sum) * (drawn[i] - sum);
     squares = sqrt(squares / (LATENT_ELEMENTS - 1));
-    printf("%s 1x4x64x64, seed 0: mean %.8f std %.8f last %.6f\n", rng_kind_name(kind), sum,
-        squares, drawn[LATENT_ELEMENTS - 1]);
+    printf("%s 1x4x64x64, seed 0: mean %.8f std %.8f last %.6f\n",
+        kind == RNG_CUDA ? "cuda" : "cpu", sum, squares, drawn[LATENT_ELEMENTS - 1]);
     CHECK_NEAR(sum, mean, 1e-7);
     CHECK_NEAR(squares, std, 1e-7);
     CHECK_NEAR(drawn[LATENT_ELEMENTS - 1], last, 2e-6);

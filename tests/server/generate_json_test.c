@@ -188,8 +188,8 @@ static const struct {
     { "\"steps\": 20", "steps", "20", "there is no such field" },
     { "\"\": 1", "", "1", "there is no such field" },
     { "\"stream\": 1", "stream", "1", "true or false" },
-    { "\"preview_every\": -1", "preview_every", "-1", "an integer from 0 (none) to 1000" },
-    { "\"preview_every\": 2.5", "preview_every", "2.5", "an integer from 0 (none) to 1000" },
+    { "\"preview_every\": -1", "preview_every", "-1", "an integer from 0 to 1000" },
+    { "\"preview_every\": 2.5", "preview_every", "2.5", "an integer from 0 to 1000" },
     { "\"preview\": \"taesd\"", "preview", "\"taesd\"", "\"rgb\"" },
     { "\"preview\": \"vae\"", "preview", "\"vae\"", "only with a preview_every above 0" },
     { "\"preview\": \"rgb\", \"preview_every\": 0", "preview", "\"rgb\"", "only with" },
@@ -341,7 +341,7 @@ static void is_echoed(enum scheduler_kind kind, const char *option, json_t *valu
 }
 
 static json_t *number_json(const struct scheduler_option *option, double value) {
-    return option->type == VALUE_INTEGER || value == (int)value ? json_integer((json_int_t)value)
+    return option->kind == FIELD_INTEGER || value == (int)value ? json_integer((json_int_t)value)
                                                                 : json_real(value);
 }
 
@@ -350,20 +350,20 @@ static int try_option(enum scheduler_kind kind, enum scheduler_option_id id) {
     const struct scheduler_option *o = &scheduler_options[id];
     const char *name = o->name;
     char range[64], quoted[8][40];
-    snprintf(range, sizeof(range), "%s from %g to %g",
-        o->type == VALUE_INTEGER ? "an integer" : "a number", o->min, o->max);
+    snprintf(range, sizeof(range), "%s from %Lg to %Lg",
+        o->kind == FIELD_INTEGER ? "an integer" : "a number", o->min, o->max);
     const char *const in_range[] = { range, NULL }, *const flag[] = { "true or false", NULL };
     const char *words[9] = { 0 };
     for (int i = 0; o->words && o->words[i] && i < 8; i++) {
         snprintf(quoted[i], sizeof(quoted[i]), "\"%s\"", o->words[i]);
         words[i] = quoted[i];
     }
-    switch (o->type) {
-    case VALUE_FLAG:
+    switch (o->kind) {
+    case FIELD_FLAG:
         is_refused(kind, name, json_integer(1), flag);
         is_refused(kind, name, json_string("true"), flag);
         return 2;
-    case VALUE_WORD:
+    case FIELD_WORD:
         is_refused(kind, name, json_string("no such word"), words);
         is_refused(kind, name, json_integer(0), words);
         return 2;
@@ -372,9 +372,9 @@ static int try_option(enum scheduler_kind kind, enum scheduler_option_id id) {
         is_refused(kind, name, number_json(o, o->max + 1), in_range);
         is_refused(kind, name, json_string("1"), in_range);
         is_refused(kind, name, json_null(), in_range);
-        if (o->type == VALUE_INTEGER)
+        if (o->kind == FIELD_INTEGER)
             is_refused(kind, name, json_real(o->min + 0.5), in_range);
-        return o->type == VALUE_INTEGER ? 5 : 4;
+        return o->kind == FIELD_INTEGER ? 5 : 4;
     }
 }
 
@@ -385,12 +385,12 @@ static int try_good_values(enum scheduler_kind kind, enum scheduler_option_id id
     snprintf(refusal, sizeof(refusal), "%s %s", scheduler_kind_name(kind),
         scheduler_has_option(kind, id) ? "knows \"" : "has no such option; it has ");
     const char *const allowed[] = { refusal, NULL };
-    double last = o->type == VALUE_FLAG ? 1 : o->min + 1; /* of a range, its end and one more */
-    for (int i = 0; o->type == VALUE_WORD ? o->words[i] != NULL : i < 2; i++, tried++) {
-        json_t *value = o->type == VALUE_WORD   ? json_string(o->words[i])
-                        : o->type == VALUE_FLAG ? json_boolean(i)
+    double last = o->kind == FIELD_FLAG ? 1 : o->min + 1; /* of a range, its end and one more */
+    for (int i = 0; o->kind == FIELD_WORD ? o->words[i] != NULL : i < 2; i++, tried++) {
+        json_t *value = o->kind == FIELD_WORD   ? json_string(o->words[i])
+                        : o->kind == FIELD_FLAG ? json_boolean(i)
                                                 : number_json(o, i ? last : o->min);
-        bool known = o->type != VALUE_WORD || scheduler_known_words(kind, id) & 1u << i;
+        bool known = o->kind != FIELD_WORD || scheduler_known_words(kind, id) & 1u << i;
         if (scheduler_has_option(kind, id) && known)
             is_echoed(kind, o->name, value);
         else

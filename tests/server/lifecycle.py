@@ -120,7 +120,7 @@ def limits_are_what_was_asked_for():
         for s in clients:
             s.close()
     for option, value, words in (
-            ("max-queue", "0", "--max-queue: 0 is not allowed; a whole number from 1 to 65536"),
+            ("max-queue", "0", "--max-queue: 0 is not allowed; an integer from 1 to 65536"),
             ("max-connections", "5000", "--max-connections: 5000 is not allowed"),
             ("drain-timeout", "1.5", "--drain-timeout: 1.5 is not allowed"),
             ("log-level", "loud", "debug, info, warning or error"),

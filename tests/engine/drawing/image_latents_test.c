@@ -152,7 +152,9 @@ static void parse_request(const json_t *item, struct generate_request *request) 
     request->latent_output = true;
     request->strength_given = json_is_number(json_object_get(item, "strength"));
     request->strength = number(item, "strength");
-    CHECK(resize_mode_from_name(text(item, "resize_mode"), &request->resize_mode), "resize_mode");
+    CHECK(field_from_text(&generate_fields[GENERATE_resize_mode].field, "",
+              text(item, "resize_mode"), request, NULL),
+        "resize_mode");
     json_t *choice = json_copy(json_object_get(item, "options"));
     json_object_set(choice, "name", json_object_get(item, "scheduler"));
     CHECK(scheduler_choice_from_json(choice, &request->scheduler, &err), "%s", err.message);

@@ -71,7 +71,9 @@ static void parse_request(const json_t *item, struct generate_request *request) 
     request->height = (int)number(item, "height");
     request->latent_output = true;
     const char *long_prompt = json_string_value(json_object_get(item, "long_prompt"));
-    CHECK(!long_prompt || long_prompt_from_name(long_prompt, &request->long_prompt), "long_prompt");
+    CHECK(!long_prompt || field_from_text(&generate_fields[GENERATE_long_prompt].field, "",
+                              long_prompt, request, NULL),
+        "long_prompt");
     parse_scheduler(item, &request->scheduler);
     if (json_is_true(json_object_get(item, "init"))) {
         struct noise_generator generator;

@@ -56,7 +56,8 @@ static struct encoded_texts encode_text(const json_t *item, bool negative) {
     struct text_options options = {
         .tokenizer = tokenizer, .embeddings = set, .context_length = 77
     };
-    CHECK(prompt_syntax_from_name(text_of(item, "syntax"), &options.syntax), "syntax");
+    options.syntax = strcmp(text_of(item, "syntax"), "a1111") == 0 ? PROMPT_SYNTAX_A1111
+                                                                   : PROMPT_SYNTAX_PLAIN;
     if (!text_create(&options, negative ? "negative_prompt" : "prompt",
             text_of(item, negative ? "negative" : "prompt"), negative, &text, &extras, &err)) {
         CHECK(false, "%s", err.message);
@@ -112,7 +113,9 @@ static double latents_match(
         request.negative_prompt = strdup(text_of(item, "negative"));
         request.clip_skip = (int)number_of(item, "clip_skip");
     }
-    CHECK(prompt_syntax_from_name(text_of(item, "syntax"), &request.prompt_syntax), "syntax");
+    CHECK(field_from_text(&generate_fields[GENERATE_prompt_syntax].field, "",
+              text_of(item, "syntax"), &request, NULL),
+        "syntax");
     request.seed = (uint64_t)number_of(item, "seed");
     request.seed_given = true;
     request.num_inference_steps = (int)number_of(item, "steps");

@@ -119,7 +119,7 @@ static void timing_changes_no_bit(const json_t *cases) {
                 same = same && memcmp(drawn[0], drawn[1], bytes) == 0 &&
                        memcmp(drawn[0], drawn[2], bytes) == 0;
             }
-            CHECK(same, "tree %zu of %s", index, rng_kind_name((enum rng_kind)kind));
+            CHECK(same, "tree %zu of %s", index, kind == RNG_CUDA ? "cuda" : "cpu");
             for (int i = 0; i < 3; i++)
                 brownian_destroy(trees[i]);
         }

@@ -1,0 +1,122 @@
+/* Every field of a request for pictures, in one table, named as in diffusers.
+ *
+ * A field of a plain type is one line of GENERATE_FIELDS and the code that uses its member of
+ * struct generate_request. The bodies of POST /generate, of jobs and of Hugging Face's route, the
+ * fields that OpenAI's routes take beside their own, the flags of `latentd generate`, range checks,
+ * refusals, the parameters in answers and in pictures, the JSON schemas and docs/fields.md follow
+ * from the line. Fields of other types have kind OTHER: their members stand in struct
+ * generate_request, and server/generation/generate_json.c reads them. */
+#ifndef ENGINE_REQUEST_GENERATE_FIELDS_H
+#define ENGINE_REQUEST_GENERATE_FIELDS_H
+
+#include "base/choice.h"
+#include "base/fields.h"
+#include "base/limits.h"
+#include "kernels/random/noise.h"
+#include "pictures/encode.h"
+
+/* Each enum is in the order of its field's words. */
+enum long_prompt { LONG_PROMPT_TRUNCATE, LONG_PROMPT_CHUNK };
+enum prompt_syntax { PROMPT_SYNTAX_PLAIN, PROMPT_SYNTAX_A1111 };
+enum resize_mode { RESIZE_MODE_NONE, RESIZE_MODE_DEFAULT, RESIZE_MODE_CROP };
+
+/* OpenAI's routes that take a field under the same name. */
+enum {
+    OPENAI_GENERATIONS = 1 << 0,
+    OPENAI_EDITS = 1 << 1,
+    OPENAI_VARIATIONS = 1 << 2,
+    OPENAI_ALL = 7,
+};
+
+/* When a field is among the parameters of an answer. */
+enum field_echo {
+    ECHO_ALWAYS,     /* also in each picture's own file */
+    ECHO_SET,        /* likewise, if it is not the default */
+    ECHO_WITH_IMAGE, /* likewise, if there is an init_image */
+    ECHO_ANSWER,     /* in an answer only: it says nothing about a single picture */
+    ECHO_ANSWER_SET, /* likewise, if it is not the default */
+    ECHO_NEVER,
+};
+
+/* X(kind, C type, name, columns of struct generate_field), in the order of an answer's parameters.
+ */
+#define GENERATE_FIELDS(X)                                                                         \
+    X(OTHER, , prompt, .help = "a text, or a list of texts")                                       \
+    X(OTHER, , prompt_embeds, .help = "texts that are encoded already, instead of prompt")         \
+    X(TEXT, char *, negative_prompt, .openai = OPENAI_ALL, .help = "what not to draw")             \
+    X(OTHER, , negative_prompt_embeds, .help = "the same, encoded")                                \
+    X(INTEGER, int, width, SIZE_RANGE, .sdapi = "width", .help = "of the pictures, in pixels")     \
+    X(INTEGER, int, height, SIZE_RANGE, .sdapi = "height", .help = "of the pictures, in pixels")   \
+    X(INTEGER, int, num_inference_steps, .min = 1, .max = STEPS_MAX, .value = 25,                  \
+        .openai = OPENAI_ALL, .sdapi = "steps", .flag = "steps", .help = "steps of the scheduler") \
+    X(NUMBER, double, guidance_scale, .max = GUIDANCE_SCALE_MAX, .value = 7.5,                     \
+        .openai = OPENAI_ALL, .sdapi = "cfg_scale",                                                \
+        .help = "1 or less turns guidance off and halves the work")                                \
+    X(NUMBER, double, guidance_rescale, .max = 1, .openai = OPENAI_ALL,                            \
+        .help =                                                                                    \
+            "how far guided predictions are rescaled to the prompt's; for v-prediction models")    \
+    X(OTHER, , scheduler, .openai = OPENAI_ALL,                                                    \
+        .help = "its name, or its name and options; otherwise the model's")                        \
+    X(WORD, enum rng_kind, rng, FIELD_WORDS("cpu", "cuda"), .openai = OPENAI_ALL,                  \
+        .help = "which of torch's generators draws the noise")                                     \
+    X(INTEGER, int, num_images, .min = 1, .max = IMAGES_PER_REQUEST_MAX, .value = 1,               \
+        .sdapi = "batch_size", .help = "pictures of each prompt")                                  \
+    X(INTEGER, int, clip_skip, .max = CLIP_SKIP_MAX, .openai = OPENAI_ALL,                         \
+        .sdapi = "CLIP_stop_at_last_layers",                                                       \
+        .help = "last layers of the text encoder that are left out, as diffusers counts")          \
+    X(WORD, enum long_prompt, long_prompt, FIELD_WORDS("truncate", "chunk"), .openai = OPENAI_ALL, \
+        .help = "cut texts of more than 75 tokens, or encode them in pieces of 75")                \
+    X(WORD, enum prompt_syntax, prompt_syntax, FIELD_WORDS("plain", "a1111"),                      \
+        .help = "brackets in texts: themselves, or AUTOMATIC1111's weights, BREAK and LoRA tags") \
+    X(OTHER, , loras, .openai = OPENAI_ALL,                                                        \
+        .help = "adapters and their weights; otherwise the server's defaults; [] for none")        \
+    X(OTHER, , init_image, .sdapi = "init_images",                                                 \
+        .help = "a PNG or JPEG file in base64, or a data URL of it, to begin with")                \
+    X(OTHER, , mask_image, .sdapi = "mask",                                                        \
+        .help = "a picture of the same size: white is drawn anew, black stays")                    \
+    X(NUMBER, double, strength, .max = 1, .openai = OPENAI_EDITS | OPENAI_VARIATIONS,              \
+        .echo = ECHO_WITH_IMAGE, .sdapi = "denoising_strength", .standard = "0.8; 1 with a mask",  \
+        .help = "share of the steps that init_image goes through")                                 \
+    X(WORD, enum resize_mode, resize_mode, FIELD_WORDS("none", "default", "crop"),                 \
+        .echo = ECHO_WITH_IMAGE,                                                                   \
+        .help = "an init_image of another size: refuse it, resize it, or resize and crop it")      \
+    X(INTEGER, uint64_t, seed, .max = SEED_MAX, .openai = OPENAI_ALL, .standard = "random",        \
+        .note = "leave it out for a random one", .help = "image k uses seed + k")                  \
+    X(OTHER, , output, .standard = "\"png\"",                                                      \
+        .help = "\"png\", \"jpeg\", \"webp\" or \"latent\"; or send an Accept header")             \
+    X(INTEGER, int, priority, .min = -PRIORITY_MAX, .max = PRIORITY_MAX, .echo = ECHO_ANSWER,      \
+        .openai = OPENAI_ALL, .no_flag = true,                                                     \
+        .help =                                                                                    \
+            "larger is drawn sooner; above 0 only with an API key that may, where there are keys") \
+    X(WORD, enum choice, vae_tiling, CHOICE_WORDS, .echo = ECHO_SET,                               \
+        .help = "decode and encode large pictures in tiles; auto: as the daemon is set")           \
+    X(INTEGER, int, quality, .min = 1, .max = PICTURE_QUALITY_MAX, .zero_is_unset = true,          \
+        .echo = ECHO_ANSWER_SET, .sdapi = "jpeg_quality", .standard = "90",                        \
+        .help = "of JPEG and WebP files")                                                          \
+    X(NUMBER, double, timeout_s, .max = TIMEOUT_MAX_S, .zero_is_unset = true,                      \
+        .echo = ECHO_ANSWER_SET, .openai = OPENAI_ALL, .no_flag = true, .unit = "seconds",         \
+        .note = "leave it out for no limit",                                                       \
+        .help = "seconds from admission after which it ends, drawn or not")                        \
+    X(TEXT, char *, model, .echo = ECHO_NEVER, .no_flag = true,                                    \
+        .help = "the model that must be in use; otherwise any is")
+
+#define GENERATE_FIELD_ID(kind, type, name, ...) GENERATE_##name,
+enum generate_field_id { GENERATE_FIELDS(GENERATE_FIELD_ID) GENERATE_FIELD_COUNT };
+#undef GENERATE_FIELD_ID
+
+struct generate_field {
+    FIELD_COLUMNS;        /* of struct generate_request */
+    size_t given;         /* offset of the member NAME_given */
+    enum field_echo echo; /* for plain types */
+    unsigned openai;      /* a set of OPENAI_... */
+    const char *sdapi;    /* AUTOMATIC1111's name of it; NULL: the same */
+    const char *flag;     /* of `latentd generate`; NULL: the name, with dashes */
+    bool no_flag;         /* `latentd generate` has none for it, or one of its own */
+    const char *standard; /* the default in words, where it is no constant; or NULL */
+};
+
+#define SIZE_RANGE                                                                                 \
+    .min = IMAGE_MIN_PX, .max = IMAGE_MAX_PX, .multiple = IMAGE_MULTIPLE_PX,                       \
+    .zero_is_unset = true, .standard = "the model's", .note = "leave it out for the model's size"
+
+#endif
