@@ -69,8 +69,8 @@ static bool write_rest(
     fprintf(out,
         ",\"background\":\"opaque\",\"output_format\":\"%s\",\"quality\":\"%s\","
         "\"size\":\"%dx%d\",\"usage\":",
-        picture_format_name(answer->request->asked.format),
-        order->quality[0] ? order->quality : "auto", result->width, result->height);
+        picture_format_name(answer->request->asked.format), image_order_quality(order),
+        result->width, result->height);
     bool ok = write_json(usage_json(answer->request), out);
     for (int i = 0; ok && i < answer->request->warning_count; i++) {
         fputs(i ? "," : ",\"warnings\":[", out);
@@ -88,7 +88,7 @@ bool image_answer_write(const struct generate_answer *answer, const struct image
     fprintf(out, "{\"created\":%lld,\"data\":[", (long long)answer->created);
     for (int i = 0; i < result->image_count; i++) {
         fputs(i ? ",{" : "{", out);
-        if (order->as_url)
+        if (order->response_format == IMAGE_AS_URL)
             fprintf(out, "\"url\":\"data:%s;base64,", media);
         else
             fputs("\"b64_json\":\"", out);
@@ -138,6 +138,6 @@ void image_answer_write_partial(const struct image_order *order, int index, cons
     fprintf(out,
         "\",\"partial_image_index\":%d,\"background\":\"opaque\",\"output_format\":\"jpeg\","
         "\"quality\":\"%s\",\"size\":\"%dx%d\"}\n\n",
-        index, order->quality[0] ? order->quality : "auto", width, height);
+        index, image_order_quality(order), width, height);
     free(text);
 }

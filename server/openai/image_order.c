@@ -15,40 +15,6 @@
 
 /* --- OpenAI's fields --- */
 
-static bool is_word(const json_t *value, const char *word) {
-    return json_is_string(value) && strcmp(json_string_value(value), word) == 0;
-}
-
-/* The place of one of `count` words; -1 if it is none of them. */
-static int parse_word(
-    const char *name, const json_t *value, const char *const *words, int count, struct error *err) {
-    char allowed[128];
-    size_t used = 0;
-    for (int i = 0; i < count; i++) {
-        if (is_word(value, words[i]))
-            return i;
-        used += (size_t)snprintf(
-            allowed + used, sizeof(allowed) - used, "%s\"%s\"", i ? ", " : "one of ", words[i]);
-    }
-    json_bad_field(name, value, allowed, err);
-    return -1;
-}
-
-#define PARSE_WORD(name, value, err, ...)                                                          \
-    parse_word(name, value, (const char *const[]){ __VA_ARGS__ },                                  \
-        sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(const char *), err)
-
-static bool parse_integer(
-    const char *name, const json_t *value, int least, int most, int *out, struct error *err) {
-    int64_t integer;
-    char allowed[64];
-    snprintf(allowed, sizeof(allowed), "an integer from %d to %d", least, most);
-    if (!json_exact_integer(value, &integer) || integer < least || integer > most)
-        return json_bad_field(name, value, allowed, err);
-    *out = (int)integer;
-    return true;
-}
-
 static bool parse_prompt(const json_t *value, struct image_order *order, struct error *err) {
     return json_is_string(value) ? generate_json_parse_field("prompt", value, &order->request, err)
                                  : json_bad_field("prompt", value, "a string", err);
@@ -60,10 +26,6 @@ static bool parse_model(const json_t *value, struct image_order *order, struct e
             "model", value, "the name of a model; GET /v1/models lists them", err);
     snprintf(order->model, sizeof(order->model), "%s", json_string_value(value));
     return true;
-}
-
-static bool parse_n(const json_t *value, struct image_order *order, struct error *err) {
-    return parse_integer("n", value, 1, IMAGES_MAX, &order->request.num_images, err);
 }
 
 /* Parses "auto", or digits, an x and digits. check_ranges refuses sizes that are out of range. */
@@ -81,88 +43,10 @@ static bool parse_size(const json_t *value, struct image_order *order, struct er
     return true;
 }
 
-static bool parse_response_format(
-    const json_t *value, struct image_order *order, struct error *err) {
-    const int index = PARSE_WORD("response_format", value, err, "b64_json", "url");
-    if (index < 0)
-        return false;
-    order->as_url = index == 1;
-    return true;
-}
-
-static bool parse_output_format(const json_t *value, struct image_order *order, struct error *err) {
-    const char *word = json_string_value(value);
-    order->request.format_given = true;
-    return (word && picture_format_from_name(word, &order->request.format)) ||
-           json_bad_field("output_format", value, "one of \"png\", \"jpeg\", \"webp\"", err);
-}
-
-/* libjpeg takes 0 for 1, and so do we. */
-static bool parse_output_compression(
-    const json_t *value, struct image_order *order, struct error *err) {
-    int *quality = &order->request.quality;
-    order->compression_given = true;
-    if (!parse_integer("output_compression", value, 0, PICTURE_QUALITY_MAX, quality, err))
-        return false;
-    *quality = *quality ? *quality : 1;
-    return true;
-}
-
-/* A quality sets the number of steps; "auto" and "standard" leave the default. */
-static bool parse_quality(const json_t *value, struct image_order *order, struct error *err) {
-    static const int steps[] = { 0, 0, 15, 25, 50, 50, 75, 100 };
-    const int index = PARSE_WORD(
-        "quality", value, err, "auto", "standard", "low", "medium", "high", "hd", "xhigh", "max");
-    if (index < 0)
-        return false;
-    snprintf(order->quality, sizeof(order->quality), "%s", json_string_value(value));
-    if (steps[index])
-        order->request.num_inference_steps = steps[index];
-    return true;
-}
-
-/* There is no alpha in what Stable Diffusion draws. */
-static bool parse_background(const json_t *value, struct image_order *order, struct error *err) {
-    (void)order;
-    return PARSE_WORD("background", value, err, "auto", "opaque") >= 0;
-}
-
-/* Checked, without effect: only the checkpoint's own safety checker looks at pictures. */
-static bool parse_moderation(const json_t *value, struct image_order *order, struct error *err) {
-    (void)order;
-    return PARSE_WORD("moderation", value, err, "auto", "low") >= 0;
-}
-
-/* Checked, without effect: a style is a hint for other models. */
-static bool parse_style(const json_t *value, struct image_order *order, struct error *err) {
-    (void)order;
-    return PARSE_WORD("style", value, err, "vivid", "natural") >= 0;
-}
-
 /* `user` and safety_identifier must be strings and have no effect. */
 static bool parse_user(const json_t *value, struct image_order *order, struct error *err) {
     (void)order;
     return json_is_string(value) || json_bad_field("user", value, "a string", err);
-}
-
-static bool parse_stream(const json_t *value, struct image_order *order, struct error *err) {
-    order->stream = json_is_true(value);
-    return json_is_boolean(value) || json_bad_field("stream", value, "true or false", err);
-}
-
-static bool parse_partial_images(
-    const json_t *value, struct image_order *order, struct error *err) {
-    return parse_integer(
-        "partial_images", value, 0, PARTIAL_IMAGES_MAX, &order->partial_images, err);
-}
-
-static bool parse_input_fidelity(
-    const json_t *value, struct image_order *order, struct error *err) {
-    const int index = PARSE_WORD("input_fidelity", value, err, "low", "high");
-    if (index < 0)
-        return false;
-    order->high_fidelity = index == 1;
-    return true;
 }
 
 static bool parse_sampler(const json_t *value, struct image_order *order, struct error *err) {
@@ -184,33 +68,77 @@ enum form_value {
     FORM_PICTURE, /* a file; only in a form */
 };
 
+/* The words of `quality`, each with a number of steps; 0 leaves the default. */
+static const int quality_steps[] = { 0, 0, 15, 25, 50, 50, 75, 100 };
+#define QUALITY_WORDS FIELD_WORDS("auto", "standard", "low", "medium", "high", "hd", "xhigh", "max")
+
+#define OTHER(form_, parse_) .kind = FIELD_OTHER, .form = form_, .parse = parse_
 /* OpenAI's own. Beside them a route takes those of GENERATE_FIELDS whose `openai` has its bit. */
+#define MEMBER(kind_, member) .kind = FIELD_##kind_, FIELD_OF(struct image_order, member)
+#define IGNORED(...) MEMBER(WORD, ignored), FIELD_WORDS(__VA_ARGS__)
 static const struct own_field {
-    const char *name;
+    FIELD_COLUMNS; /* of struct image_order; FIELD_OTHER: `parse` reads it */
     int routes;
-    enum form_value form;
+    enum form_value form; /* of FIELD_OTHER */
     bool (*parse)(const json_t *value, struct image_order *order, struct error *err);
 } own_fields[] = {
-    { "image", EDIT | VARIATION, FORM_PICTURE, NULL },
-    { "image[]", EDIT | VARIATION, FORM_PICTURE, NULL },
-    { "mask", EDIT, FORM_PICTURE, NULL },
-    { "prompt", ALL, FORM_TEXT, parse_prompt },
-    { "model", ALL, FORM_TEXT, parse_model },
-    { "n", ALL, FORM_JSON, parse_n },
-    { "size", ALL, FORM_TEXT, parse_size },
-    { "response_format", ALL, FORM_TEXT, parse_response_format },
-    { "output_format", ALL, FORM_TEXT, parse_output_format },
-    { "output_compression", ALL, FORM_JSON, parse_output_compression },
-    { "quality", ALL, FORM_TEXT, parse_quality },
-    { "background", GENERATION | EDIT, FORM_TEXT, parse_background },
-    { "moderation", GENERATION | EDIT, FORM_TEXT, parse_moderation },
-    { "style", GENERATION, FORM_TEXT, parse_style },
-    { "user", ALL, FORM_TEXT, parse_user },
-    { "safety_identifier", GENERATION | EDIT, FORM_TEXT, parse_user },
-    { "stream", GENERATION | EDIT, FORM_JSON, parse_stream },
-    { "partial_images", GENERATION | EDIT, FORM_JSON, parse_partial_images },
-    { "input_fidelity", EDIT, FORM_TEXT, parse_input_fidelity },
-    { "sampler", ALL, FORM_EITHER, parse_sampler },
+    { .name = "image", OTHER(FORM_PICTURE, NULL), .routes = EDIT | VARIATION },
+    { .name = "image[]", OTHER(FORM_PICTURE, NULL), .routes = EDIT | VARIATION },
+    { .name = "mask", OTHER(FORM_PICTURE, NULL), .routes = EDIT },
+    { .name = "prompt", OTHER(FORM_TEXT, parse_prompt), .routes = ALL },
+    { .name = "model", OTHER(FORM_TEXT, parse_model), .routes = ALL },
+    { .name = "n",
+        MEMBER(INTEGER, request.num_images),
+        .min = 1,
+        .max = IMAGES_MAX,
+        .value = 1,
+        .routes = ALL,
+        .help = "number of pictures" },
+    { .name = "size", OTHER(FORM_TEXT, parse_size), .routes = ALL },
+    { .name = "response_format",
+        MEMBER(WORD, response_format),
+        FIELD_WORDS("b64_json", "url"),
+        .routes = ALL,
+        .help = "base64, or a data URL of it" },
+    { .name = "output_format",
+        MEMBER(WORD, request.format),
+        FIELD_WORDS("png", "jpeg", "webp"),
+        .routes = ALL,
+        .help = "of the pictures' files" },
+    { .name = "output_compression",
+        MEMBER(INTEGER, request.quality),
+        .max = PICTURE_QUALITY_MAX,
+        .value = PICTURE_QUALITY_MAX,
+        .routes = ALL,
+        .help = "quality of a JPEG or WebP file" },
+    { .name = "quality",
+        MEMBER(WORD, quality),
+        QUALITY_WORDS,
+        .routes = ALL,
+        .help = "decides the number of steps" },
+    /* There is no alpha in what Stable Diffusion draws. */
+    { .name = "background", IGNORED("auto", "opaque"), .routes = GENERATION | EDIT },
+    /* Without effect: only the checkpoint's own safety checker looks at pictures. */
+    { .name = "moderation", IGNORED("auto", "low"), .routes = GENERATION | EDIT },
+    /* Without effect: a style is a hint for other models. */
+    { .name = "style", IGNORED("vivid", "natural"), .routes = GENERATION },
+    { .name = "user", OTHER(FORM_TEXT, parse_user), .routes = ALL },
+    { .name = "safety_identifier", OTHER(FORM_TEXT, parse_user), .routes = GENERATION | EDIT },
+    { .name = "stream",
+        MEMBER(FLAG, stream),
+        .routes = GENERATION | EDIT,
+        .help = "answer with a stream of events" },
+    { .name = "partial_images",
+        MEMBER(INTEGER, partial_images),
+        .max = PARTIAL_IMAGES_MAX,
+        .routes = GENERATION | EDIT,
+        .help = "pictures of a stream before it is done" },
+    { .name = "input_fidelity",
+        MEMBER(WORD, input_fidelity),
+        FIELD_WORDS("low", "high"),
+        .routes = EDIT,
+        .help = "high: stay closer to the picture" },
+    { .name = "sampler", OTHER(FORM_EITHER, parse_sampler), .routes = ALL },
 };
 #define OWN_FIELDS (sizeof(own_fields) / sizeof(own_fields[0]))
 _Static_assert(GENERATION == OPENAI_GENERATIONS && EDIT == OPENAI_EDITS &&
@@ -231,12 +159,15 @@ static bool is_native(const char *name, enum image_route route) {
 
 static enum form_value form_value_of(const char *name, enum image_route route) {
     const struct own_field *own = find_own(name, route);
-    const struct generate_field *f = generate_field_named(name);
-    if (own || !is_native(name, route))
-        return own ? own->form : FORM_TEXT;
-    if (f->kind == FIELD_TEXT || f->kind == FIELD_WORD)
+    const struct generate_field *native = generate_field_named(name);
+    if (own && own->kind == FIELD_OTHER)
+        return own->form;
+    if (!own && !is_native(name, route))
         return FORM_TEXT;
-    return strcmp(name, "scheduler") == 0 ? FORM_EITHER : FORM_JSON;
+    const enum field_kind kind = own ? own->kind : native->kind;
+    return kind == FIELD_TEXT || kind == FIELD_WORD ? FORM_TEXT
+           : strcmp(name, "scheduler") == 0         ? FORM_EITHER
+                                                    : FORM_JSON;
 }
 
 const char *image_order_field(enum image_route route, size_t index) {
@@ -254,8 +185,9 @@ json_t *image_order_schema(void) {
     for (size_t i = 0; i < OWN_FIELDS; i++)
         if (own_fields[i].routes & GENERATION)
             json_object_set_new(properties, own_fields[i].name,
-                own_fields[i].form == FORM_TEXT ? json_pack("{s:[s, s]}", "type", "string", "null")
-                                                : json_object());
+                own_fields[i].kind != FIELD_OTHER ? field_schema(&own_fields[i].field)
+                : own_fields[i].form == FORM_TEXT ? json_pack("{s:s}", "type", "string")
+                                                  : json_object());
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
         if (generate_fields[id].openai & GENERATION)
             json_object_set_new(properties, generate_fields[id].name,
@@ -278,12 +210,13 @@ static const char *why_not(const char *name) {
 static bool parse_one(
     const char *key, const json_t *value, struct image_order *order, struct error *err) {
     const struct own_field *own = find_own(key, order->route);
-    if (own ? own->form == FORM_PICTURE : !is_native(key, order->route))
+    if (own ? own->form == FORM_PICTURE && own->kind == FIELD_OTHER : !is_native(key, order->route))
         return json_bad_field(key, value, why_not(key), err);
     if (json_is_null(value))
         return true;
-    return own ? own->parse(value, order, err)
-               : generate_json_parse_field(key, value, &order->request, err);
+    return !own                       ? generate_json_parse_field(key, value, &order->request, err)
+           : own->kind == FIELD_OTHER ? own->parse(value, order, err)
+                                      : field_from_json(&own->field, value, order, err);
 }
 
 /* --- What must hold of several fields --- */
@@ -293,13 +226,15 @@ static bool is_given(const json_t *values, const char *name) {
     return value && !json_is_null(value);
 }
 
-static bool check_quality(
-    const struct image_order *order, const json_t *values, struct error *err) {
-    const char *word = order->quality;
-    return !is_given(values, "num_inference_steps") || !word[0] || strcmp(word, "auto") == 0 ||
-           strcmp(word, "standard") == 0 ||
-           json_bad_field("quality", json_object_get(values, "quality"),
-               "\"auto\" beside num_inference_steps: both say how many steps there are", err);
+/* A quality sets the number of steps. */
+static bool check_quality(struct image_order *order, const json_t *values, struct error *err) {
+    const int steps = quality_steps[order->quality];
+    if (steps && is_given(values, "num_inference_steps"))
+        return json_bad_field("quality", json_object_get(values, "quality"),
+            "\"auto\" beside num_inference_steps: both say how many steps there are", err);
+    if (steps)
+        order->request.num_inference_steps = steps;
+    return true;
 }
 
 /* A stream carries one picture only, because its events do not say which picture they belong to. */
@@ -310,19 +245,22 @@ static bool check_stream(const struct image_order *order, const json_t *values, 
                    "0 without \"stream\": true", err);
     if (order->request.num_images > 1)
         return json_bad_field("n", json_object_get(values, "n"), "1 with \"stream\": true", err);
-    return !order->as_url ||
+    return order->response_format == IMAGE_AS_BASE64 ||
            json_bad_field("response_format", json_object_get(values, "response_format"),
                "\"b64_json\" with \"stream\": true", err);
 }
 
-/* PNG is lossless, so it accepts only 100. Other formats default to the highest quality. */
+/* PNG is lossless, so it accepts only 100. Other formats default to the highest quality, and 0 is
+ * 1, as in libjpeg. */
 static bool check_compression(struct image_order *order, const json_t *values, struct error *err) {
     struct generate_request *r = &order->request;
+    const bool given = is_given(values, "output_compression");
+    r->format_given = is_given(values, "output_format");
     if (r->format != PICTURE_PNG) {
-        r->quality = order->compression_given ? r->quality : PICTURE_QUALITY_MAX;
+        r->quality = !given ? PICTURE_QUALITY_MAX : r->quality ? r->quality : 1;
         return true;
     }
-    if (order->compression_given && r->quality < PICTURE_QUALITY_MAX)
+    if (given && r->quality < PICTURE_QUALITY_MAX)
         return json_bad_field("output_compression", json_object_get(values, "output_compression"),
             "100 of a \"png\"; less with output_format \"jpeg\" or \"webp\"", err);
     r->quality = 0;
@@ -403,6 +341,10 @@ bool image_order_from_json(const char *text, size_t length, const struct openai_
     return ok;
 }
 
+const char *image_order_quality(const struct image_order *order) {
+    return find_own("quality", order->route)->words[order->quality];
+}
+
 void image_order_finish(struct image_order *order) {
     generate_request_finish(&order->request);
 }
@@ -440,7 +382,7 @@ static bool take_pictures(struct image_form *form, struct image_order *order, st
     memset(&form->image, 0, sizeof(form->image));
     memset(&form->mask, 0, sizeof(form->mask));
     r->resize_mode = RESIZE_MODE_CROP; /* to the size, which is the picture's where it is open */
-    if (order->high_fidelity && !form_has_mask) {
+    if (order->input_fidelity && !form_has_mask) {
         r->strength = HIGH_FIDELITY_STRENGTH;
         r->strength_given = true;
     }

@@ -15,15 +15,19 @@
 
 enum image_route { IMAGE_GENERATION, IMAGE_EDIT, IMAGE_VARIATION };
 
+/* How pictures are sent: in base64, or as data URLs of it. */
+enum { IMAGE_AS_BASE64, IMAGE_AS_URL };
+
 struct image_order {
     enum image_route route;
     struct generate_request request;
-    char model[256]; /* as sent; "": the loaded one */
-    bool as_url;     /* the pictures as data URLs instead of base64 */
+    char model[256];     /* as sent; "": the loaded one */
+    int response_format; /* IMAGE_AS_BASE64 or IMAGE_AS_URL */
     bool stream;
-    int partial_images;                    /* the maximum number before the picture */
-    char quality[12];                      /* as sent, repeated in the answer; or "" */
-    bool compression_given, high_fidelity; /* used during parsing */
+    int partial_images; /* the maximum number before the picture */
+    int quality;        /* index of OpenAI's word; image_order_quality gives it */
+    int input_fidelity; /* 1: high */
+    int ignored;        /* words that are checked and have no effect */
 };
 
 /* The parts of a form. Zero-initialise. */
@@ -62,6 +66,9 @@ bool image_order_from_form(struct image_form *form, enum image_route route,
     const struct openai_models *models, struct image_order *out, struct error *err)
     __attribute__((warn_unused_result));
 void image_order_finish(struct image_order *order); /* zeroed is fine */
+
+/* Returns the word for `quality`, which the answer repeats. */
+const char *image_order_quality(const struct image_order *order);
 
 /* Returns the JSON schema of a body for generations. A new reference; NULL when memory is short. */
 json_t *image_order_schema(void);

@@ -23,7 +23,8 @@ static void a_prompt_alone_takes_the_defaults(void) {
     CHECK_STRING(r->prompts[0], "a cat");
     CHECK(r->width == 0 && r->num_inference_steps == 25, "%d steps", r->num_inference_steps);
     CHECK(r->format == PICTURE_PNG && r->quality == 0, "quality %d", r->quality);
-    CHECK(!o.stream && !o.as_url && o.partial_images == 0 && !o.model[0], "%s", o.model);
+    CHECK(!o.stream && o.response_format == IMAGE_AS_BASE64 && o.partial_images == 0 && !o.model[0],
+        "%s", o.model);
     image_order_finish(&o);
 }
 
@@ -44,9 +45,10 @@ static void every_field_arrives(void) {
         "%s", err.message);
     const struct generate_request *r = &o.request;
     CHECK(r->num_images == 3 && r->width == 512 && r->height == 768, "%dx%d", r->width, r->height);
-    CHECK(o.as_url && r->format == PICTURE_WEBP && r->quality == 40, "quality %d", r->quality);
+    CHECK(o.response_format == IMAGE_AS_URL && r->format == PICTURE_WEBP && r->quality == 40,
+        "quality %d", r->quality);
     CHECK(r->num_inference_steps == 50, "%d steps of \"high\"", r->num_inference_steps);
-    CHECK_STRING(o.quality, "high");
+    CHECK_STRING(image_order_quality(&o), "high");
     CHECK_STRING(r->negative_prompt, "bad");
     CHECK(r->seed_given && r->seed == 7 && r->rng == RNG_CUDA && r->clip_skip == 1, "seed");
     CHECK(r->long_prompt == LONG_PROMPT_CHUNK && r->priority == 2, "%d", r->priority);
