@@ -1,5 +1,6 @@
 #include "server/sdapi/settings.h"
 
+#include "base/fields.h"
 #include "base/text/json.h"
 
 #include <string.h>
@@ -7,36 +8,7 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-void sdapi_settings_init(struct sdapi_settings *settings) {
-    *settings = (struct sdapi_settings){
-        .clip_stop_at_last_layers = 1,
-        .samples_format = PICTURE_PNG,
-        .jpeg_quality = 80,
-        .rng = RNG_CUDA,
-        .live_previews = true,
-        .preview_every = 10,
-    };
-}
-
-/* --- one option each: reading, and saying what it is --- */
-
-static bool read_integer(
-    const json_t *value, int min, int max, const char *allowed, int *out, struct error *err) {
-    int64_t integer;
-    if (!json_exact_integer(value, &integer) || integer < min || integer > max)
-        return json_bad_field("", value, allowed, err);
-    *out = (int)integer;
-    return true;
-}
-
-static bool read_clip_stop(struct sdapi_settings *s, const json_t *value, struct error *err) {
-    return read_integer(value, 1, CLIP_SKIP_MAX + 1, "1, the last layer, to one that it has",
-        &s->clip_stop_at_last_layers, err);
-}
-
-static json_t *write_clip_stop(const struct sdapi_settings *s) {
-    return json_integer(s->clip_stop_at_last_layers);
-}
+/* --- options of which AUTOMATIC1111 has words of its own --- */
 
 static bool read_format(struct sdapi_settings *s, const json_t *value, struct error *err) {
     static const char *const names[] = { "png", "jpg", "jpeg", "webp" };
@@ -56,15 +28,6 @@ static json_t *write_format(const struct sdapi_settings *s) {
         s->samples_format == PICTURE_JPEG ? "jpg" : picture_format_name(s->samples_format));
 }
 
-static bool read_quality(struct sdapi_settings *s, const json_t *value, struct error *err) {
-    return read_integer(
-        value, 1, PICTURE_QUALITY_MAX, "an integer from 1 to 100", &s->jpeg_quality, err);
-}
-
-static json_t *write_quality(const struct sdapi_settings *s) {
-    return json_integer(s->jpeg_quality);
-}
-
 /* "NV" is AUTOMATIC1111's own computation of what an NVIDIA GPU draws, and so is ours. */
 static bool read_randn_source(struct sdapi_settings *s, const json_t *value, struct error *err) {
     const char *name = json_string_value(value);
@@ -78,35 +41,42 @@ static json_t *write_randn_source(const struct sdapi_settings *s) {
     return json_string(s->rng == RNG_CPU ? "CPU" : "NV");
 }
 
-static bool read_previews(struct sdapi_settings *s, const json_t *value, struct error *err) {
-    s->live_previews = json_is_true(value);
-    return json_is_boolean(value) || json_bad_field("", value, "true or false", err);
-}
-
-static json_t *write_previews(const struct sdapi_settings *s) {
-    return json_boolean(s->live_previews);
-}
-
-static bool read_preview_every(struct sdapi_settings *s, const json_t *value, struct error *err) {
-    return read_integer(value, -1, STEPS_MAX, "steps, or -1 for none", &s->preview_every, err);
-}
-
-static json_t *write_preview_every(const struct sdapi_settings *s) {
-    return json_integer(s->preview_every);
-}
-
-static const struct {
-    const char *name;
+#define MEMBER(kind_, member) .kind = FIELD_##kind_, FIELD_OF(struct sdapi_settings, member)
+static const struct setting {
+    FIELD_COLUMNS; /* of struct sdapi_settings; FIELD_OTHER: `read` and `write` do it */
     bool (*read)(struct sdapi_settings *s, const json_t *value, struct error *err);
     json_t *(*write)(const struct sdapi_settings *s);
 } settings_table[] = {
-    { "CLIP_stop_at_last_layers", read_clip_stop, write_clip_stop },
-    { "samples_format", read_format, write_format },
-    { "jpeg_quality", read_quality, write_quality },
-    { "randn_source", read_randn_source, write_randn_source },
-    { "live_previews_enable", read_previews, write_previews },
-    { "show_progress_every_n_steps", read_preview_every, write_preview_every },
+    { .name = "CLIP_stop_at_last_layers",
+        MEMBER(INTEGER, clip_stop_at_last_layers),
+        .min = 1,
+        .max = CLIP_SKIP_MAX + 1,
+        .value = 1,
+        .note = "1 is the last layer" },
+    { .name = "samples_format", .kind = FIELD_OTHER, .read = read_format, .write = write_format },
+    { .name = "jpeg_quality",
+        MEMBER(INTEGER, jpeg_quality),
+        .min = 1,
+        .max = PICTURE_QUALITY_MAX,
+        .value = 80 },
+    { .name = "randn_source",
+        .kind = FIELD_OTHER,
+        .read = read_randn_source,
+        .write = write_randn_source },
+    { .name = "live_previews_enable", MEMBER(FLAG, live_previews), .value = true },
+    { .name = "show_progress_every_n_steps",
+        MEMBER(INTEGER, preview_every),
+        .min = -1,
+        .max = STEPS_MAX,
+        .value = 10,
+        .note = "-1 for none" },
 };
+
+void sdapi_settings_init(struct sdapi_settings *settings) {
+    *settings = (struct sdapi_settings){ .samples_format = PICTURE_PNG, .rng = RNG_CUDA };
+    for (size_t i = 0; i < ARRAY_SIZE(settings_table); i++)
+        field_reset(&settings_table[i].field, settings);
+}
 
 /* With these there is one value that we are like; `other` is another word for it. */
 static const struct {
@@ -151,7 +121,9 @@ static bool read_one(
     struct sdapi_settings *s, const char *name, const json_t *value, struct error *err) {
     for (size_t i = 0; i < ARRAY_SIZE(settings_table); i++)
         if (strcmp(name, settings_table[i].name) == 0)
-            return settings_table[i].read(s, value, err);
+            return settings_table[i].read
+                       ? settings_table[i].read(s, value, err)
+                       : field_from_json(&settings_table[i].field, value, s, err);
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
         if (strcmp(name, fixed[i].name) == 0)
             return is_json(value, fixed[i].value) || is_json(value, fixed[i].other) ||
@@ -180,9 +152,11 @@ json_t *sdapi_settings_json(const struct sdapi_settings *settings, const char *m
     json_t *options = json_object();
     bool ok = options && json_object_set_new(
                              options, "sd_model_checkpoint", json_lenient_string(model_name)) == 0;
-    for (size_t i = 0; ok && i < ARRAY_SIZE(settings_table); i++)
-        ok = json_object_set_new(
-                 options, settings_table[i].name, settings_table[i].write(settings)) == 0;
+    for (size_t i = 0; ok && i < ARRAY_SIZE(settings_table); i++) {
+        const struct setting *row = &settings_table[i];
+        ok = json_object_set_new(options, row->name,
+                 row->write ? row->write(settings) : field_to_json(&row->field, settings)) == 0;
+    }
     for (size_t i = 0; ok && i < ARRAY_SIZE(fixed); i++)
         ok = json_object_set_new(
                  options, fixed[i].name, json_loads(fixed[i].value, JSON_DECODE_ANY, NULL)) == 0;
