@@ -12,6 +12,7 @@
 #include "command/tune/tune.h"
 #include "engine/loop/engine.h"
 #include "engine/loop/model_folder.h"
+#include "engine/request/defaults.h"
 #include "server/daemon.h"
 #include "server/generation/generate_answer.h"
 #include "train/data/store.h"
@@ -27,6 +28,7 @@
 
 struct settings {
     struct engine_options engine;
+    struct generate_request defaults; /* of --default */
     int connections_max, drain_timeout_s, heartbeat_s, lora_memory_mb;
     uint64_t lora_max_bytes;
     struct access_options access;
@@ -53,6 +55,10 @@ static const struct option_spec table[] = {
     OPTION_DTYPE_ROW(struct settings, engine.pipeline.dtype),
     OPTION_SAFETY_CHECKER_ROW(struct settings, engine.pipeline.safety_checker),
     OPTION_VAE_TILING_ROW(struct settings, engine.pipeline.vae_tiling),
+    { "default", 0, "FIELD=VALUE",
+        "of a request's field that a request leaves out, such as\n"
+        "guidance_scale=5, before the checkpoint's own; as often as there are",
+        .repeats = true },
     { "max-queue", 0, "N", "requests that may wait for those being drawn [64]",
         .to = OPTION_TO_INT(struct settings, engine.queue_max, 1, QUEUE_LIMIT_MAX) },
     { "max-batch-rows", 0, "N",
@@ -228,6 +234,18 @@ static int wait_for_the_end(
     }
 }
 
+/* The caller finishes settings->defaults in either case. */
+static bool read_defaults(
+    const struct options *given, struct settings *settings, struct error *err) {
+    generate_request_init(&settings->defaults);
+    settings->engine.pipeline.defaults = &settings->defaults;
+    for (int i = 0; i < options_count(given, "default"); i++)
+        if (!generate_defaults_set(
+                "--default", options_get_nth(given, "default", i), &settings->defaults, err))
+            return false;
+    return true;
+}
+
 /* What the checkpoint of --model is called: its name below --model-root, or the last part of its
  * path. malloc'd. */
 static char *model_name(const struct settings *settings, struct error *err) {
@@ -368,8 +386,11 @@ int serve_main(int argc, char **argv) {
         option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
-    if (!options_fill(&given, &settings, &err) || !log_level(&given, &settings.log_level, &err))
+    if (!options_fill(&given, &settings, &err) || !log_level(&given, &settings.log_level, &err) ||
+        !read_defaults(&given, &settings, &err)) {
+        generate_request_finish(&settings.defaults);
         return refuse(&given, &err);
+    }
     settings.engine.pipeline.adapters.memory_bytes = (size_t)settings.lora_memory_mb << 20;
     log_set_level(settings.log_level);
     if (settings.tune_minutes > 0) /* before there is a listener: no request waits for it */
@@ -387,5 +408,6 @@ int serve_main(int argc, char **argv) {
     free(name);
     access_finish(&access);
     options_finish(&given);
+    generate_request_finish(&settings.defaults);
     return status;
 }

@@ -421,6 +421,7 @@ static void engine_free(struct engine *engine) {
         free(kept->name);
         free(kept->path);
         json_decref(kept->scheduler);
+        json_decref(kept->defaults);
         free(kept);
     }
     free(engine);

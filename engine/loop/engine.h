@@ -35,7 +35,7 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
 void engine_destroy(struct engine *engine, bool drain);
 
 enum engine_state engine_get_state(struct engine *engine, struct error *why_failed);
-/* Returns false while no checkpoint is loaded. The strings and scheduler_json live as long as the
+/* Returns false while no checkpoint is loaded. The strings and JSON live as long as the
  * engine, `unet` only while somebody holds the model (engine/loop/switch.h). */
 bool engine_get_info(struct engine *engine, struct pipeline_info *out);
 /* Whether the device, the dtype and the checkpoint's headers were found valid. This happens early

@@ -14,7 +14,7 @@ struct engine_model {
     struct engine *engine;
     struct engine_model *next; /* in the list engine.left */
     struct pipeline *pipeline; /* only the engine thread uses it, except for its figures */
-    struct pipeline_info info; /* strings and scheduler_json belong to engine.kept */
+    struct pipeline_info info; /* strings and JSON belong to engine.kept */
     int holds;                 /* of requests resolved for this model, and of jobs */
     int jobs;
     char holder[160]; /* name of the latest of these jobs */
@@ -31,7 +31,7 @@ struct switch_waiter {
 struct kept_info {
     struct kept_info *next;
     char *name, *path; /* owned */
-    json_t *scheduler;
+    json_t *scheduler, *defaults;
 };
 
 struct engine {

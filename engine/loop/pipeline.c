@@ -4,6 +4,7 @@
 #include "base/monotonic.h"
 #include "engine/drawing/model_stages.h"
 #include "engine/loop/implementations.h"
+#include "engine/request/defaults.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,9 @@ struct pipeline {
     struct adapters_base base; /* its checkpoint is owned until the registry takes it */
     json_t *scheduler_json;
     char *model_path;
-    struct resolve_figures figures; /* for resolving requests */
+    struct generate_request defaults; /* the daemon's before the checkpoint's */
+    json_t *defaults_json;            /* generate_defaults_json of them */
+    struct resolve_figures figures;   /* for resolving requests */
     struct pipeline_info info;
 };
 
@@ -169,6 +172,23 @@ static bool read_scheduler(struct pipeline *p, struct error *err) {
     return true;
 }
 
+/* The daemon's defaults, and for other fields those that the checkpoint brings. */
+static bool read_defaults(
+    struct pipeline *p, const struct pipeline_options *options, struct error *err) {
+    struct generate_request own;
+    if (!generate_defaults_load(options->model_path, &own, err))
+        return false;
+    bool ok = true;
+    if (options->defaults)
+        ok = generate_request_copy(options->defaults, &p->defaults, err);
+    else
+        generate_request_init(&p->defaults);
+    ok = ok && generate_defaults_apply(&own, &p->defaults, err);
+    generate_request_finish(&own);
+    p->defaults_json = ok ? generate_defaults_json(&p->defaults) : NULL;
+    return ok && (p->defaults_json || error_set(err, ERROR_NO_MEMORY, "no memory for defaults"));
+}
+
 static void fill_figures(struct pipeline *p) {
     const struct text_encoder_config *text = text_encoder_get_config(p->text_encoder);
     int scale = vae_scale(p->vae);
@@ -176,6 +196,7 @@ static void fill_figures(struct pipeline *p) {
         .tokenizer = p->tokenizer,
         .embeddings = p->embeddings,
         .scheduler_json = p->scheduler_json,
+        .defaults = &p->defaults,
         .default_px = unet_get_config(p->unet)->sample_size * scale,
         .vae_scale = scale,
         .latent_channels = vae_get_config(p->vae)->latent_channels,
@@ -244,6 +265,7 @@ static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64
     p->info.max_tokens = p->figures.context_length;
     p->info.inpaints = p->figures.inpaints;
     p->info.scheduler_json = p->scheduler_json;
+    p->info.defaults = p->defaults_json;
     p->info.load_s = load_s;
     p->info.weight_bytes = bytes;
     p->info.activation_bytes = (int64_t)arena_reserved_bytes(p->arena);
@@ -305,7 +327,8 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     if (!p->scheduler_json || !p->model_path)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's description");
     int64_t weight_bytes = (int64_t)memory->used(MEMORY_WEIGHTS) - (int64_t)used_before;
-    if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(memory, &p->arena, err) ||
+    if (!check_match(p, err) || !read_scheduler(p, err) || !read_defaults(p, options, err) ||
+        !arena_create(memory, &p->arena, err) ||
         (!options->no_recordings && !recordings_create(p->kernels, &p->recordings, err)))
         return false;
     if (!embeddings_create(options->embeddings_dir, p->tokenizer,
@@ -398,6 +421,8 @@ void pipeline_destroy(struct pipeline *pipeline) {
     text_encoder_destroy(pipeline->text_encoder);
     tokenizer_destroy(pipeline->tokenizer);
     json_decref(pipeline->scheduler_json);
+    json_decref(pipeline->defaults_json);
+    generate_request_finish(&pipeline->defaults);
     free(pipeline->model_path);
     free(pipeline);
 }

@@ -25,6 +25,9 @@ struct pipeline_options {
      * own. */
     struct adapters *registry;
     const struct kernels *kernels;
+    /* Defaults of the served requests, which replace the checkpoint's own
+     * (engine/request/defaults.h). Borrowed; NULL: none. */
+    const struct generate_request *defaults;
     const char *embeddings_dir; /* textual inversions; NULL: none */
     bool no_recordings; /* launch every operation separately, even if steps could be replayed */
     bool one_at_a_time; /* studio_set_one_at_a_time */
@@ -76,6 +79,8 @@ struct pipeline_info {
     const char *default_scheduler; /* "pndm"; NULL if the checkpoint names none that we have */
     const char *prediction_type;
     const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
+    const json_t
+        *defaults; /* of fields that a request leaves out (generate_defaults_json); borrowed */
     double load_s;
     int64_t weight_bytes, activation_bytes; /* activations: of a picture of the default size */
 };

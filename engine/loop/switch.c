@@ -48,7 +48,8 @@ static struct kept_info *keep_info(struct engine *engine, const struct pipeline_
     struct kept_info *kept = engine->kept;
     while (kept &&
            (!same_text(kept->name, info->model_name) || !same_text(kept->path, info->model_path) ||
-               !json_equal(kept->scheduler, (json_t *)info->scheduler_json)))
+               !json_equal(kept->scheduler, (json_t *)info->scheduler_json) ||
+               !json_equal(kept->defaults, (json_t *)info->defaults)))
         kept = kept->next;
     if (kept)
         return kept;
@@ -58,8 +59,9 @@ static struct kept_info *keep_info(struct engine *engine, const struct pipeline_
     kept->name = info->model_name ? strdup(info->model_name) : NULL;
     kept->path = info->model_path ? strdup(info->model_path) : NULL;
     kept->scheduler = info->scheduler_json ? json_deep_copy(info->scheduler_json) : NULL;
+    kept->defaults = info->defaults ? json_deep_copy(info->defaults) : NULL;
     if (!kept->name == !info->model_name && !kept->path == !info->model_path &&
-        !kept->scheduler == !info->scheduler_json) {
+        !kept->scheduler == !info->scheduler_json && !kept->defaults == !info->defaults) {
         kept->next = engine->kept;
         engine->kept = kept;
         return kept;
@@ -67,6 +69,7 @@ static struct kept_info *keep_info(struct engine *engine, const struct pipeline_
     free(kept->name);
     free(kept->path);
     json_decref(kept->scheduler);
+    json_decref(kept->defaults);
     free(kept);
     return NULL;
 }
@@ -91,6 +94,7 @@ bool engine_model_create(struct engine *engine, struct pipeline *pipeline, const
     model->info.model_name = kept->name;
     model->info.model_path = kept->path;
     model->info.scheduler_json = kept->scheduler;
+    model->info.defaults = kept->defaults;
     *out = model;
     return true;
 }

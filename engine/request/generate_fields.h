@@ -43,16 +43,18 @@ enum field_echo {
 #define GENERATE_FIELDS(X)                                                                         \
     X(OTHER, , prompt, .help = "a text, or a list of texts")                                       \
     X(OTHER, , prompt_embeds, .help = "texts that are encoded already, instead of prompt")         \
-    X(TEXT, char *, negative_prompt, .openai = OPENAI_ALL, .help = "what not to draw")             \
+    X(TEXT, char *, negative_prompt, .openai = OPENAI_ALL, .by_model = true,                       \
+        .help = "what not to draw")                                                                \
     X(OTHER, , negative_prompt_embeds, .help = "the same, encoded")                                \
     X(INTEGER, int, width, SIZE_RANGE, .sdapi = "width", .help = "of the pictures, in pixels")     \
     X(INTEGER, int, height, SIZE_RANGE, .sdapi = "height", .help = "of the pictures, in pixels")   \
     X(INTEGER, int, num_inference_steps, .min = 1, .max = STEPS_MAX, .value = 25,                  \
-        .openai = OPENAI_ALL, .sdapi = "steps", .flag = "steps", .help = "steps of the scheduler") \
+        .openai = OPENAI_ALL, .sdapi = "steps", .flag = "steps", .by_model = true,                 \
+        .help = "steps of the scheduler")                                                          \
     X(NUMBER, double, guidance_scale, .max = GUIDANCE_SCALE_MAX, .value = 7.5,                     \
-        .openai = OPENAI_ALL, .sdapi = "cfg_scale",                                                \
+        .openai = OPENAI_ALL, .sdapi = "cfg_scale", .by_model = true,                              \
         .help = "1 or less turns guidance off and halves the work")                                \
-    X(NUMBER, double, guidance_rescale, .max = 1, .openai = OPENAI_ALL,                            \
+    X(NUMBER, double, guidance_rescale, .max = 1, .openai = OPENAI_ALL, .by_model = true,          \
         .help =                                                                                    \
             "how far guided predictions are rescaled to the prompt's; for v-prediction models")    \
     X(OTHER, , scheduler, .openai = OPENAI_ALL,                                                    \
@@ -62,12 +64,13 @@ enum field_echo {
     X(INTEGER, int, num_images, .min = 1, .max = IMAGES_PER_REQUEST_MAX, .value = 1,               \
         .sdapi = "batch_size", .help = "pictures of each prompt")                                  \
     X(INTEGER, int, clip_skip, .max = CLIP_SKIP_MAX, .openai = OPENAI_ALL,                         \
-        .sdapi = "CLIP_stop_at_last_layers",                                                       \
+        .sdapi = "CLIP_stop_at_last_layers", .by_model = true,                                     \
         .help = "last layers of the text encoder that are left out, as diffusers counts")          \
     X(WORD, enum long_prompt, long_prompt, FIELD_WORDS("truncate", "chunk"), .openai = OPENAI_ALL, \
+        .by_model = true,                                                                          \
         .help = "cut texts of more than 75 tokens, or encode them in pieces of 75")                \
     X(WORD, enum prompt_syntax, prompt_syntax, FIELD_WORDS("plain", "a1111"),                      \
-        .help = "brackets in texts: themselves, or AUTOMATIC1111's weights, BREAK and LoRA tags") \
+        .help = "brackets in texts: themselves, or AUTOMATIC1111's weights, BREAK and LoRA tags")  \
     X(OTHER, , loras, .openai = OPENAI_ALL,                                                        \
         .help = "adapters and their weights; otherwise the server's defaults; [] for none")        \
     X(OTHER, , init_image, .sdapi = "init_images",                                                 \
@@ -88,7 +91,7 @@ enum field_echo {
         .openai = OPENAI_ALL, .no_flag = true,                                                     \
         .help =                                                                                    \
             "larger is drawn sooner; above 0 only with an API key that may, where there are keys") \
-    X(WORD, enum choice, vae_tiling, CHOICE_WORDS, .echo = ECHO_SET,                               \
+    X(WORD, enum choice, vae_tiling, CHOICE_WORDS, .echo = ECHO_SET, .by_model = true,             \
         .help = "decode and encode large pictures in tiles; auto: as the daemon is set")           \
     X(INTEGER, int, quality, .min = 1, .max = PICTURE_QUALITY_MAX, .zero_is_unset = true,          \
         .echo = ECHO_ANSWER_SET, .sdapi = "jpeg_quality", .standard = "90",                        \
@@ -111,12 +114,14 @@ struct generate_field {
     unsigned openai;      /* a set of OPENAI_... */
     const char *sdapi;    /* AUTOMATIC1111's name of it; NULL: the same */
     const char *flag;     /* of `latentd generate`; NULL: the name, with dashes */
+    bool by_model;        /* a checkpoint may bring a default (defaults.h) */
     bool no_flag;         /* `latentd generate` has none for it, or one of its own */
     const char *standard; /* the default in words, where it is no constant; or NULL */
 };
 
 #define SIZE_RANGE                                                                                 \
     .min = IMAGE_MIN_PX, .max = IMAGE_MAX_PX, .multiple = IMAGE_MULTIPLE_PX,                       \
-    .zero_is_unset = true, .standard = "the model's", .note = "leave it out for the model's size"
+    .zero_is_unset = true, .standard = "the model's", .by_model = true,                            \
+    .note = "leave it out for the model's size"
 
 #endif

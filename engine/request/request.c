@@ -18,6 +18,7 @@
 #define PLACE_NUMBER PLACE_TEXT
 #define PLACE_WORD PLACE_TEXT
 #define PLACE_FLAG PLACE_TEXT
+_Static_assert(GENERATE_FIELD_COUNT <= 64, "assumed has a bit for each");
 const struct generate_field generate_fields[GENERATE_FIELD_COUNT] = { GENERATE_FIELDS(ROW) };
 
 /* The owned text of a field; NULL for fields of other kinds. */

@@ -59,6 +59,8 @@ struct generate_request {
 #define MEMBER(kind, type, name, ...) MEMBER_##kind(type, name)
     GENERATE_FIELDS(MEMBER)
 #undef MEMBER
+    /* Bit i: field i has a default of the client's API, not a value of the client. */
+    uint64_t assumed;
     struct scheduler_choice scheduler;
     bool latent_output;         /* return latents instead of pictures */
     enum picture_format format; /* of the files */

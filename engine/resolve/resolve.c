@@ -1,6 +1,7 @@
 #include "engine/resolve/resolve.h"
 
 #include "base/limits.h"
+#include "engine/request/defaults.h"
 #include "engine/prompts/syntax.h"
 
 #include <math.h>
@@ -396,9 +397,10 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     memset(r, 0, sizeof(*r));
     if (!generate_request_check(request, err) || !generate_request_copy(request, &r->asked, err))
         return false;
-    r->guided = request->guidance_scale > 1;
+    const bool defaults = generate_defaults_apply(figures->defaults, &r->asked, err);
+    r->guided = r->asked.guidance_scale > 1;
     r->images = generate_request_texts(request) * request->num_images;
-    if (check_kind(figures, r, err) && resolve_size(figures, r, err) &&
+    if (defaults && check_kind(figures, r, err) && resolve_size(figures, r, err) &&
         check_init_latents(r, err) && resolve_clip_skip(figures, r, err) &&
         resolve_strength(r, err) && resolve_scheduler(figures, r, err) &&
         resolve_source(figures, r, err) && resolve_seed(r, err) &&

@@ -14,6 +14,7 @@ struct resolve_figures {
     const struct tokenizer *tokenizer;
     struct embeddings *embeddings; /* NULL: there are none */
     const json_t *scheduler_json;
+    const struct generate_request *defaults; /* the checkpoint's; NULL: none */
     int default_px; /* side of a picture whose size is left open */
     int vae_scale;  /* px per latent, in each direction */
     int latent_channels;

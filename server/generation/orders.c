@@ -80,6 +80,27 @@ static json_t *uses_json(const struct resolved_request *resolved) {
     return list;
 }
 
+/* Fills in the fields whose defaults may be others when the job runs. AUTOMATIC1111's syntax allows
+ * no long_prompt but its own. */
+static bool decide_defaults(json_t *body, const struct generate_request *asked) {
+    bool ok = true;
+    for (int id = 0; ok && id < GENERATE_FIELD_COUNT; id++) {
+        const struct generate_field *f = &generate_fields[id];
+        const bool is_open = f->by_model && !json_object_get(body, f->name) &&
+                             (id != GENERATE_long_prompt || asked->long_prompt_given ||
+                                 asked->prompt_syntax == PROMPT_SYNTAX_PLAIN);
+        if (!is_open || (id == GENERATE_negative_prompt && asked->negative_prompt_embeds.values))
+            continue;
+        json_t *value = field_to_json(&f->field, asked);
+        if (json_is_null(value)) {
+            json_decref(value);
+            value = json_string("");
+        }
+        ok = json_object_set_new(body, f->name, value) == 0;
+    }
+    return ok;
+}
+
 /* Fills in what the request left open. Tags in its texts name their adapters themselves, each time
  * anew. */
 static bool decide(json_t *body, const struct resolved_request *resolved) {
@@ -88,6 +109,7 @@ static bool decide(json_t *body, const struct resolved_request *resolved) {
     json_object_del(body, "stream");
     bool ok = json_object_set_new(body, "seed", json_integer((json_int_t)resolved->asked.seed)) ==
               0;
+    ok = ok && decide_defaults(body, &resolved->asked);
     if (ok && resolved->of.name)
         ok = json_object_set_new(body, "model", json_string(resolved->of.name)) == 0;
     if (ok && !resolved->asked.loras_given && !has_tags)

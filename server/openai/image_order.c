@@ -234,6 +234,7 @@ static bool check_quality(struct image_order *order, const json_t *values, struc
             "\"auto\" beside num_inference_steps: both say how many steps there are", err);
     if (steps)
         order->request.num_inference_steps = steps;
+    order->request.num_inference_steps_given |= steps > 0;
     return true;
 }
 
@@ -288,6 +289,7 @@ static bool complete_prompt(struct image_order *order, const json_t *values, str
         return error_field(err, "prompt", "", "it is required: a string");
     if (!is_given(values, "guidance_scale"))
         r->guidance_scale = 1; /* no guidance: there is no prompt to follow */
+    r->guidance_scale_given = true;
     json_t *empty = json_string("");
     const bool ok = empty && generate_json_parse_field("prompt", empty, r, err);
     json_decref(empty);

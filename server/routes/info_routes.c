@@ -1,6 +1,7 @@
 /* GET /health, /health/ready, /info and /schedulers: what the daemon says of itself. */
 #include "base/text/json.h"
 #include "engine/loop/implementations.h"
+#include "engine/request/defaults.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/schedulers/schedulers.h"
@@ -77,10 +78,11 @@ static enum MHD_Result info(struct exchange *exchange) {
     int depth = 0;
     if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
         model = json_pack(
-            "{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s?, s:o, s:s, s:b, s:b, s:f, s:I}", "name",
-            json_lenient_string(p.model_name ? p.model_name : ""), "device", p.device, "dtype",
-            dtype_name(p.dtype), "activation_dtype", dtype_name(p.activation_dtype),
-            "default_width", p.default_width, "default_height", p.default_height, "max_tokens",
+            "{s:o, s:s, s:s, s:s, s:i, s:i, s:o, s:i, s:i, s:s?, s:o, s:s, s:b, s:b, s:f, s:I}",
+            "name", json_lenient_string(p.model_name ? p.model_name : ""), "device", p.device,
+            "dtype", dtype_name(p.dtype), "activation_dtype", dtype_name(p.activation_dtype),
+            "default_width", p.default_width, "default_height", p.default_height, "defaults",
+            p.defaults ? json_deep_copy(p.defaults) : generate_defaults_json(NULL), "max_tokens",
             p.max_tokens, "max_batch_rows", p.max_batch_rows, "default_scheduler",
             p.default_scheduler, "default_scheduler_options", default_options_json(&p),
             "prediction_type", p.prediction_type, "needs_mask_image", p.inpaints, "safety_checker",

@@ -448,6 +448,23 @@ static bool keep_parameters(struct sdapi_request *out, struct error *err) {
                          json_object_set_new(fields, "mask", json_null()) == 0);
 }
 
+/* Notes which of the fields with defaults by model the body gives, and which it leaves to
+ * AUTOMATIC1111's defaults. */
+static void note_given(
+    const json_t *body, const json_t *fields, struct generate_request *generate) {
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++) {
+        const struct generate_field *f = &generate_fields[id];
+        const char *name = f->sdapi ? f->sdapi : f->name;
+        const json_t *value = json_object_get(body, name);
+        if (!f->by_model || !json_object_get(fields, name))
+            continue;
+        if (value && !json_is_null(value))
+            generate_field_set_given(f, generate);
+        else
+            generate->assumed |= UINT64_C(1) << id;
+    }
+}
+
 bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,
     const struct sdapi_settings *settings, struct sdapi_request *out, struct error *err) {
     struct sdapi_request request = { .kind = kind, .settings = *settings };
@@ -459,6 +476,8 @@ bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,
     request.generate.prompt_syntax = PROMPT_SYNTAX_A1111;
     bool ok = json_is_object(body) || error_field(err, "body", "no object", "a valid dictionary");
     request.parameters = ok ? all_fields(kind, body) : NULL;
+    if (ok)
+        note_given(body, request.parameters, &request.generate);
     json_decref(body);
     if (ok && !request.parameters)
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for the request");

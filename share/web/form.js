@@ -118,9 +118,11 @@ function createSampler(schedulers, info) {
 
 /* { get(), set(parameters, kept), begin(blob), fault(error), refresh() }. */
 export function createForm(info, schedulers) {
-    const prompts = promptFields().map(control);
-    const sizes = sizeFields(info).map(control);
-    const more = moreFields().map(control);
+    const own = info.model.defaults; /* the checkpoint's, or the daemon's */
+    const create = (field) => control({ ...field, default: own[field.name] ?? field.default });
+    const prompts = promptFields().map(create);
+    const sizes = sizeFields(info).map(create);
+    const more = moreFields().map(create);
     const plain = [...prompts, ...sizes, ...more];
     const named = Object.fromEntries(plain.map((one) => [one.name, one]));
     const sampler = createSampler(schedulers, info);

@@ -18,6 +18,8 @@ from train_text import new_text_encoder
 from train_unet import new_unet
 from train_vae import new_vae, test
 
+# What latentd takes for fields that a request leaves out.
+DEFAULTS = {'defaults': {'guidance_scale': 2.5, 'width': 128, 'height': 128}}
 INDEX = {
     '_class_name': 'StableDiffusionPipeline', '_diffusers_version': '0.6.0',
     'feature_extractor': [None, None],
@@ -87,6 +89,7 @@ def export(work, out):
     with open(config) as f:
         write_json(config, dict(json.load(f), dtype='float32'))
     write_json(os.path.join(new, 'model_index.json'), INDEX)
+    write_json(os.path.join(new, 'latentd.json'), DEFAULTS)
     write_json(os.path.join(new, 'scheduler', 'scheduler_config.json'), SCHEDULER)
     shutil.rmtree(out + '.old', ignore_errors=True)
     if os.path.exists(out):
