@@ -10,7 +10,7 @@
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
-#include "server/jobs/job_routes.h"
+#include "server/jobs/jobs.h"
 #include "server/later/reading.h"
 
 #include <stdlib.h>

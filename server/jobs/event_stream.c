@@ -4,7 +4,7 @@
 #include "base/text/json.h"
 #include "queue/queue.h"
 #include "server/http/respond.h"
-#include "server/jobs/job_routes.h"
+#include "server/jobs/jobs.h"
 #include "server/later/deferred.h"
 #include "server/later/job_watch.h"
 
