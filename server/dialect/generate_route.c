@@ -1,7 +1,7 @@
 /* POST /generate: negotiates the answer's form, parses, and starts a generation. */
 #include "base/text/base64.h"
 #include "base/text/json.h"
-#include "server/generation/answer.h"
+#include "server/generation/client.h"
 #include "server/generation/generate_json.h"
 #include "server/generation/generations.h"
 #include "server/generation/order_route.h"

@@ -1,13 +1,10 @@
-/* The client of a generation: its connection is suspended until the answer is ready, or receives
- * events as they come.
- *
- * A stream buffers only what is being sent: the progress and the latest previews are written when
- * the client has taken what came before. */
+#include "server/generation/client.h"
+
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "server/generation/generations.h"
-#include "server/generation/internal.h"
 #include "server/generation/repeats.h"
+#include "server/generation/run.h"
 #include "server/http/caller.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
@@ -127,15 +124,6 @@ static void end_body(struct generation *g) {
 }
 
 static const struct generation_owner waits = { .encode = make_body, .ended = end_body };
-
-enum MHD_Result generation_respond(struct exchange *exchange, struct generation_body *body) {
-    struct answer_header headers[GENERATION_HEADERS_MAX + 1] = { { 0 } };
-    for (int i = 0; i < GENERATION_HEADERS_MAX && body->headers[i].name; i++)
-        headers[i] = (struct answer_header){ body->headers[i].name, body->headers[i].value };
-    void *bytes = body->bytes;
-    body->bytes = NULL;
-    return respond_bytes(exchange, 200, body->content_type, bytes, body->size, headers, false);
-}
 
 /* --- A stream --- */
 
@@ -431,7 +419,7 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
         .owner = options->stream ? &listens : &waits,
         .owned_by = client,
     };
-    client->g = generation_create(&order, &err);
+    client->g = generation_begin(&order, &err);
     if (!client->g)
         return give_up(client, exchange, &err);
     if (generation_would_wait(client->g)) {

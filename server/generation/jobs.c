@@ -6,10 +6,9 @@
 #include "engine/loop/switch.h"
 #include "engine/training_job/folder.h"
 #include "queue/dispatcher.h"
-#include "server/generation/answer.h"
-#include "server/generation/internal.h"
 #include "server/generation/orders.h"
 #include "server/generation/results.h"
+#include "server/generation/run.h"
 #include "server/later/job_watch.h"
 
 #include <stdlib.h>
@@ -307,7 +306,7 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
         .owner = &owner,
         .owned_by = d,
     };
-    struct generation *g = generation_create(&order, err);
+    struct generation *g = generation_begin(&order, err);
     if (!g)
         return false;
     pthread_mutex_lock(&jobs->mutex);

@@ -1,0 +1,31 @@
+/* The run of a generation: it is resolved, given to the engine, encoded, and ends. */
+#ifndef SERVER_GENERATION_RUN_H
+#define SERVER_GENERATION_RUN_H
+
+#include "server/generation/generation.h"
+
+/* Creates a generation and adds it to the server's list, in which it is until it ends. Returns NULL
+ * after filling err. */
+struct generation *generation_begin(const struct generation_order *order, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Checks that the caller may have the priority it asks for. ERROR_FORBIDDEN names the field. */
+bool generation_check_priority(bool may_prioritize, const struct generate_request *asked,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* Returns whether admitting it would decode pictures, read an adapter's file, or compute weights
+ * from an adapter. */
+bool generation_would_wait(const struct generation *g);
+/* Returns the workers that admit it if generation_would_wait: readers if it brings pictures, so
+ * that decoding does not hold up other requests' loaders; else loaders. Call it before
+ * generation_admit. */
+struct workers *generation_workers(const struct generation *g);
+/* Resolves it and submits it to the engine; every error in the request is reported here. On success
+ * owner->ended will be called, possibly before this returns. On failure the generation has
+ * ended. */
+bool generation_admit(struct generation *g, struct error *err) __attribute__((warn_unused_result));
+
+/* Encodes once more after owner->put_off, on an encoder thread, unless it is cancelled. */
+void generation_encode_again(struct generation *g);
+
+#endif
