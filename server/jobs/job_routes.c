@@ -157,18 +157,12 @@ struct job_wait {
     struct error error;
 };
 
-static struct job_wait *wait_of(struct watcher *watcher) {
-    return (struct job_wait *)((char *)watcher - offsetof(struct job_wait, watcher));
-}
-
 /* The job as it is, if it has come to rest, or if there is no more time. */
 static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
-    struct job_wait *wait = wait_of(watcher);
+    struct job_wait *wait = (struct job_wait *)watcher->deferred;
     struct queue *queue = wait->deferred.server->options.queue;
     struct job job;
-    pthread_mutex_lock(&wait->deferred.mutex);
-    const bool gone = wait->deferred.cancelled;
-    pthread_mutex_unlock(&wait->deferred.mutex);
+    const bool gone = deferred_is_cancelled(&wait->deferred);
     bool ok = jobs_get(queue, watcher->id, &watcher->viewer, &job, &wait->error);
     const bool rests = ok && (job_state_is_end(job.state) || job.state == JOB_PAUSED);
     if (ok && !rests && !gone && !stopping && monotonic_ms() < wait->deadline_ms) {
@@ -184,10 +178,6 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     }
     deferred_done(&wait->deferred);
     return false;
-}
-
-static void release(struct watcher *watcher) {
-    deferred_unref(&wait_of(watcher)->deferred);
 }
 
 static enum MHD_Result answer_wait(struct deferred *deferred, struct exchange *exchange) {
@@ -213,29 +203,19 @@ static enum MHD_Result start_wait(struct exchange *exchange, const char *id, lon
         .answer = answer_wait, .cancel = cancel_wait, .destroy = destroy_wait
     };
     struct error err = { 0 };
+    enum MHD_Result refused;
     struct job_wait *wait = calloc(1, sizeof(*wait));
-    if (!wait) {
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-        return respond_error(exchange, &err);
-    }
+    if (!deferred_begin((struct deferred *)wait, &kind, exchange, &refused))
+        return refused;
     snprintf(wait->watcher.id, sizeof(wait->watcher.id), "%s", id);
     wait->watcher.caller = caller_of(exchange);
     wait->watcher.viewer = viewer_of(exchange);
     wait->watcher.look = look;
-    wait->watcher.release = release;
     wait->deadline_ms = monotonic_ms() + seconds * 1000;
-    if (!deferred_init(&wait->deferred, &kind, exchange, &err)) {
-        deferred_unref(&wait->deferred);
-        return respond_error(exchange, &err);
-    }
-    deferred_ref(&wait->deferred); /* the watch's */
-    if (!job_watch_add(exchange->server->job_watch, &wait->watcher, &err)) {
-        deferred_take_back(&wait->deferred);
-        deferred_unref(&wait->deferred);
-        return respond_error(exchange, &err);
-    }
-    return deferred_suspend(&wait->deferred, exchange) ? MHD_YES
-                                                       : answer_wait(&wait->deferred, exchange);
+    if (deferred_watch(&wait->deferred, &wait->watcher, &err))
+        return deferred_wait(&wait->deferred, exchange);
+    deferred_unref(&wait->deferred);
+    return respond_error(exchange, &err);
 }
 
 /* --- The methods --- */

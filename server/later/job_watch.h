@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct deferred;
 struct job_watch;
 struct queue;
 
@@ -29,6 +30,8 @@ struct watcher {
      * watched. If `stopping`, it must return false. *due_ms is the latest time of the next call, by
      * the monotonic clock; 0: none. */
     bool (*look)(struct watcher *watcher, bool stopping, int64_t *due_ms);
+    struct deferred
+        *deferred; /* set by deferred_watch (server/later/deferred.h), as `release` is */
     /* Called once, after the last look. NULL: it is no client's, and not counted as one. */
     void (*release)(struct watcher *watcher);
 
