@@ -384,7 +384,7 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
         .owner = options->stream ? &listens : &waits,
         .owned_by = client,
     };
-    client->g = generation_begin(&order, &err);
+    client->g = generation_create(&order, &err);
     if (!client->g)
         return give_up(client, exchange, &err);
     if (generation_would_wait(client->g))

@@ -1,45 +1,11 @@
 #include "server/generation/generation.h"
 
 #include "base/monotonic.h"
-#include "server/http/caller.h"
 #include "server/http/respond.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- Creating and destroying --- */
-
-struct generation *generation_create(const struct generation_order *order, struct error *err) {
-    struct generation *g = calloc(1, sizeof(*g));
-    if (!g) {
-        error_set(err, ERROR_NO_MEMORY, "no memory for the request");
-        generate_request_finish(order->asked);
-        if (order->kind->finish)
-            order->kind->finish(order->user);
-        return NULL;
-    }
-    const struct generation_options *options = order->options;
-    snprintf(g->id, sizeof(g->id), "%s", order->id);
-    snprintf(g->caller, sizeof(g->caller), "%s", order->caller);
-    snprintf(g->task_id, sizeof(g->task_id), "%s", options->task_id ? options->task_id : "");
-    g->kind = order->kind;
-    g->user = order->user;
-    g->server = order->server;
-    g->created = time(NULL);
-    g->created_s = monotonic_seconds();
-    g->owner = order->owner;
-    g->owned_by = order->owned_by;
-    g->account = caller_number(order->account);
-    g->may_prioritize = order->may_prioritize;
-    g->preview_every = options->preview_every;
-    g->preview_kind = options->preview;
-    g->asked = *order->asked;
-    memset(order->asked, 0, sizeof(*order->asked));
-    pthread_mutex_init(&g->mutex, NULL);
-    g->references = 1;
-    return g;
-}
 
 void generation_ref(struct generation *g) {
     pthread_mutex_lock(&g->mutex);

@@ -155,22 +155,6 @@ struct generation {
     struct preview *latest;                           /* borrowed: one of previews[] */
 };
 
-struct generation_order {
-    struct http_server *server;
-    const char *id, *caller;
-    const char *account;            /* the text of the struct caller whose turns it takes */
-    bool may_prioritize;            /* a priority above 0 is allowed */
-    struct generate_request *asked; /* taken over, also on failure */
-    const struct generation_kind *kind;
-    void *user; /* taken over, also on failure */
-    const struct generation_options *options;
-    const struct generation_owner *owner;
-    void *owned_by;
-};
-
-/* Returns a generation with one reference. Returns NULL after filling err. */
-struct generation *generation_create(const struct generation_order *order, struct error *err)
-    __attribute__((warn_unused_result));
 void generation_ref(struct generation *g);
 void generation_unref(struct generation *g); /* NULL is fine */
 

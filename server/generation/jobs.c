@@ -306,7 +306,7 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
         .owner = &owner,
         .owned_by = d,
     };
-    struct generation *g = generation_begin(&order, err);
+    struct generation *g = generation_create(&order, err);
     if (!g)
         return false;
     pthread_mutex_lock(&jobs->mutex);

@@ -4,9 +4,22 @@
 
 #include "server/generation/generation.h"
 
-/* Creates a generation and adds it to the server's list, in which it is until it ends. Returns NULL
+struct generation_order {
+    struct http_server *server;
+    const char *id, *caller;
+    const char *account;            /* the text of the struct caller whose turns it takes */
+    bool may_prioritize;            /* a priority above 0 is allowed */
+    struct generate_request *asked; /* taken over, also on failure */
+    const struct generation_kind *kind;
+    void *user; /* taken over, also on failure */
+    const struct generation_options *options;
+    const struct generation_owner *owner;
+    void *owned_by;
+};
+
+/* Returns a generation with one reference; it is in the server's list until it ends. Returns NULL
  * after filling err. */
-struct generation *generation_begin(const struct generation_order *order, struct error *err)
+struct generation *generation_create(const struct generation_order *order, struct error *err)
     __attribute__((warn_unused_result));
 
 /* Checks that the caller may have the priority it asks for. ERROR_FORBIDDEN names the field. */
