@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define STEPS 3
 
@@ -114,6 +115,27 @@ static bool submit(struct engine *engine, uint64_t seed, double timeout_s, struc
     return engine_submit(engine, &outcome->request, &callbacks, ticket, err);
 }
 
+static void note(void *changes) {
+    sem_post(changes);
+}
+
+/* Does not look again before the engine tells of a change. */
+static void wait_while(struct engine *engine, enum engine_state state) {
+    sem_t changes;
+    struct timespec due;
+    struct engine_listener listener = { .changed = note, .user = &changes };
+    sem_init(&changes, 0, 0);
+    clock_gettime(CLOCK_REALTIME, &due);
+    due.tv_sec += 10;
+    engine_listen(engine, &listener);
+    bool told = true;
+    while (engine_get_state(engine, NULL) == state && told)
+        told = sem_timedwait(&changes, &due) == 0;
+    engine_unlisten(engine, &listener);
+    CHECK(told, "nobody tells that the engine is no longer %s", engine_state_name(state));
+    sem_destroy(&changes);
+}
+
 static struct engine *start(int queue_max, bool load) {
     struct engine *engine = NULL;
     struct error err = { 0 };
@@ -128,8 +150,7 @@ static struct engine *start(int queue_max, bool load) {
     CHECK(engine_create(&options, &engine, &err), "%s", err.message);
     if (load) {
         sem_post(&fake.may_load);
-        while (engine_get_state(engine, NULL) == ENGINE_LOADING)
-            sched_yield();
+        wait_while(engine, ENGINE_LOADING);
     }
     return engine;
 }
@@ -154,8 +175,7 @@ static void loading_and_failing_refuse(void) {
     CHECK(err.code == ERROR_UNAVAILABLE && !ticket, "%s", err.message);
     fake.fail_load = true;
     sem_post(&fake.may_load);
-    while (engine_get_state(engine, &err) == ENGINE_LOADING)
-        sched_yield();
+    wait_while(engine, ENGINE_LOADING);
     CHECK(engine_get_state(engine, &err) == ENGINE_FAILED, "%s", err.message);
     CHECK_STRING(err.message, "fake: no such model");
     CHECK(!submit(engine, 1, 0, &outcome, NULL, &err), "accepted after the load failed");
@@ -297,8 +317,7 @@ static void stopping_drains_or_cancels(void) {
     sem_wait(&fake.step_begun);
     pthread_t destroyer;
     pthread_create(&destroyer, NULL, destroy_now, engine);
-    while (engine_get_state(engine, NULL) != ENGINE_STOPPING)
-        sched_yield();
+    wait_while(engine, ENGINE_READY);
     struct outcome refused;
     CHECK(!submit(engine, 1, 0, &refused, NULL, &err) && err.code == ERROR_UNAVAILABLE,
         "while stopping: %s", err.message);
