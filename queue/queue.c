@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
+#include "base/random.h"
 #include "base/text/json.h"
 
 #include <inttypes.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 /* Counted in the store once, and kept up from then on: a store with many ended jobs is slow to
@@ -374,12 +374,7 @@ void queue_destroy(struct queue *queue) {
 /* --- Orders --- */
 
 bool queue_make_id(char id[JOB_ID_BYTES], struct error *err) {
-    unsigned char bytes[(JOB_ID_BYTES - 1) / 2];
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return error_set(err, ERROR_INTERNAL, "the system gives no random bytes");
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(id + 2 * i, 3, "%02x", bytes[i]);
-    return true;
+    return random_text(id, (JOB_ID_BYTES - 1) / 2, err);
 }
 
 static bool find_known(struct queue *queue, const struct job_order *order, struct job *out,

@@ -1,13 +1,13 @@
 #include "engine/resolve/resolve.h"
 
 #include "base/limits.h"
+#include "base/random.h"
 #include "engine/prompts/syntax.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* The defaults of diffusers' two pipelines. */
 #define INIT_IMAGE_STRENGTH 0.8
@@ -187,13 +187,13 @@ static bool resolve_source(
     return ok;
 }
 
-/* Fills in an open seed: 32 random bits, all that torch's CPU generator uses. */
+/* Fills in an open seed. */
 static bool resolve_seed(struct resolved_request *r, struct error *err) {
     if (r->asked.seed_given)
         return true;
     uint32_t drawn;
-    if (getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn))
-        return error_set(err, ERROR_IO, "the system gives no random seed");
+    if (!random_seed(&drawn, err))
+        return false;
     r->asked.seed = drawn;
     r->asked.seed_given = true;
     return true;

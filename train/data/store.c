@@ -3,6 +3,7 @@
 #include "base/disk_room.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/random.h"
 #include "train/data/archive.h"
 #include "train/data/dataset.h"
 
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,11 +55,8 @@ static bool is_own(const char *name) {
 }
 
 static bool temporary_name(char name[TEMPORARY_BYTES], struct error *err) {
-    uint64_t random;
-    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-        return error_set(err, ERROR_IO, "no random numbers: %s", strerror(errno));
-    snprintf(name, TEMPORARY_BYTES, TEMPORARY_PREFIX "%016llx", (unsigned long long)random);
-    return true;
+    memcpy(name, TEMPORARY_PREFIX, sizeof(TEMPORARY_PREFIX));
+    return random_text(name + strlen(TEMPORARY_PREFIX), 8, err);
 }
 
 /* The process that unpacks into such a folder holds a lock on it, also another daemon's. */
