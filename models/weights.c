@@ -34,13 +34,6 @@ bool weight_list_add_resident(
     return true;
 }
 
-const struct named_weight *weight_list_find(const struct weight_list *list, const char *name) {
-    for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->items[i].name, name) == 0)
-            return &list->items[i];
-    return NULL;
-}
-
 void weight_list_finish(struct weight_list *list) {
     free(list->items);
     free(list->residents);

@@ -44,8 +44,6 @@ bool weight_list_add(struct weight_list *list, const struct named_weight *weight
     __attribute__((warn_unused_result));
 bool weight_list_add_resident(struct weight_list *list, const struct named_resident *resident,
     struct error *err) __attribute__((warn_unused_result));
-/* The weight of the layer `name`, or NULL. */
-const struct named_weight *weight_list_find(const struct weight_list *list, const char *name);
 void weight_list_finish(struct weight_list *list);
 
 /* The source of a model's weights and the form they get. */

@@ -63,10 +63,6 @@ void intervals_subtract(struct intervals *set, struct interval i) {
         replace(set, first, end, left, count);
 }
 
-void intervals_clear(struct intervals *set) {
-    set->count = 0;
-}
-
 void intervals_finish(struct intervals *set) {
     free(set->items);
     *set = (struct intervals){ 0 };
@@ -92,11 +88,6 @@ bool intervals_piece(
 bool intervals_overlap(const struct intervals *set, struct interval i) {
     struct interval piece;
     return intervals_piece(set, i, true, &piece);
-}
-
-bool intervals_cover(const struct intervals *set, struct interval i) {
-    struct interval piece;
-    return !intervals_piece(set, i, false, &piece);
 }
 
 size_t intervals_common_bytes(const struct intervals *a, const struct intervals *b) {

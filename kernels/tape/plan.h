@@ -53,6 +53,18 @@ struct outside {
     size_t at; /* in BLOCK_OUTSIDE */
 };
 
+/* The sizes and counts of the plan. */
+struct tape_figures {
+    size_t values_bytes, gradient_bytes, saved_bytes, scratch_bytes; /* parts of tape_bytes */
+    int calls;                                                       /* in the forward */
+    int adjoints;                                                    /* in the backward */
+    int again; /* calls of the forward that the backward runs a second time */
+    int segments;
+    int advances;                               /* in a pass */
+    double forward_flops, flops, advance_flops; /* of the forward, a pass, the largest advance */
+    double call_flops;                          /* of the most expensive call */
+};
+
 struct tape {
     const struct kernels *kernels;     /* borrowed */
     struct tape_parameter *parameters; /* owned, as are all arrays here */

@@ -253,10 +253,6 @@ static void take_arena(struct tape *tape) {
         place(tape, memory);
 }
 
-static size_t memory_bytes(const struct tape *tape) {
-    return arena_block_bytes(blocks_bytes(tape) + tape->figures.scratch_bytes);
-}
-
 bool tape_create(const struct compute *like, void (*forward)(struct compute *c, void *user),
     void *user, const struct tensor *seed, const struct tape_options *options, struct tape **out,
     struct error *err) {
@@ -276,19 +272,8 @@ bool tape_create(const struct compute *like, void (*forward)(struct compute *c, 
     return true;
 }
 
-bool tape_measure(const struct compute *like, void (*forward)(struct compute *c, void *user),
-    void *user, const struct tensor *seed, const struct tape_options *options, size_t *bytes,
-    struct error *err) {
-    struct tape *tape;
-    if (!create(like, forward, user, seed, options, &tape, err))
-        return false;
-    *bytes = memory_bytes(tape);
-    tape_destroy(tape);
-    return true;
-}
-
 size_t tape_bytes(const struct tape *tape) {
-    return memory_bytes(tape);
+    return arena_block_bytes(blocks_bytes(tape) + tape->figures.scratch_bytes);
 }
 
 struct tensor tape_gradient(const struct tape *tape, const struct tensor *of) {
@@ -329,8 +314,4 @@ bool tape_advance(struct tape *tape, enum tape_point *reached, struct error *err
                : end == tape->middle      ? TAPE_MIDDLE
                                           : TAPE_BETWEEN;
     return true;
-}
-
-void tape_get_figures(const struct tape *tape, struct tape_figures *out) {
-    *out = tape->figures;
 }
