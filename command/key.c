@@ -3,7 +3,7 @@
 #include "command/command.h"
 
 #include "base/file.h"
-#include "base/secrets.h"
+#include "base/text/secrets.h"
 #include "command/options/option_forms.h"
 #include "command/options/options.h"
 #include "server/keys/keys.h"
