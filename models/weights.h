@@ -35,9 +35,9 @@ struct named_resident {
 /* Every parameter of a model, in the order of loading. A zeroed one is empty. */
 struct weight_list {
     struct named_weight *items; /* owned: the matrices and their biases */
-    size_t count, capacity;
+    size_t count;
     struct named_resident *residents; /* owned */
-    size_t resident_count, resident_capacity;
+    size_t resident_count;
 };
 
 bool weight_list_add(struct weight_list *list, const struct named_weight *weight, struct error *err)

@@ -1,5 +1,6 @@
 #include "queue/queue.h"
 
+#include "base/list.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
@@ -280,36 +281,22 @@ static enum job_state state_after(enum job_wish wish) {
     return wish == JOB_CANCEL ? JOB_CANCELLED : wish == JOB_PAUSE ? JOB_PAUSED : JOB_QUEUED;
 }
 
-struct gathered {
-    struct job_list list;
-    int capacity;
-};
-
 static bool gather(void *user, const struct job *job, struct error *err) {
-    struct gathered *g = user;
-    if (g->list.count == g->capacity) {
-        const int capacity = g->capacity ? 2 * g->capacity : 16;
-        struct job *grown = realloc(g->list.jobs, (size_t)capacity * sizeof(*grown));
-        if (!grown)
-            return no_memory(err);
-        g->list.jobs = grown;
-        g->capacity = capacity;
-    }
-    if (!job_copy(job, &g->list.jobs[g->list.count], err))
+    struct job_list *list = user;
+    if (!LIST_ROOM(list->jobs, list->count, "a list of jobs", err) ||
+        !job_copy(job, &list->jobs[list->count], err))
         return false;
-    g->list.count++;
+    list->count++;
     return true;
 }
 
 static bool list_jobs(
     struct queue *queue, const struct job_filter *filter, struct job_list *out, struct error *err) {
-    struct gathered g = { 0 };
-    if (!queue->store->ops->list(queue->store, filter, gather, &g, err)) {
-        job_list_finish(&g.list);
-        return false;
-    }
-    *out = g.list;
-    return true;
+    *out = (struct job_list){ 0 };
+    if (queue->store->ops->list(queue->store, filter, gather, out, err))
+        return true;
+    job_list_finish(out);
+    return false;
 }
 
 /* The jobs with which the last process ended. */

@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include "base/file.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "models/checkpoint/safetensors.h"
 
@@ -304,12 +305,9 @@ bool checkpoint_list(const char *folder, int64_t **steps, size_t *count, struct 
     while (ok && (entry = readdir(dir))) {
         if (checkpoint_step(entry->d_name) < 0)
             continue;
-        int64_t *grown = realloc(*steps, (*count + 1) * sizeof(**steps));
-        ok = grown || error_set(err, ERROR_NO_MEMORY, "no memory to list %s", folder);
-        if (ok) {
-            *steps = grown;
-            grown[(*count)++] = checkpoint_step(entry->d_name);
-        }
+        ok = LIST_ROOM(*steps, *count, "a list of checkpoints", err);
+        if (ok)
+            (*steps)[(*count)++] = checkpoint_step(entry->d_name);
     }
     closedir(dir);
     if (ok && *count)

@@ -1,6 +1,7 @@
 #include "engine/resolve/resolve.h"
 
 #include "base/limits.h"
+#include "base/list.h"
 #include "base/random.h"
 #include "engine/prompts/syntax.h"
 
@@ -200,10 +201,7 @@ static bool resolve_seed(struct resolved_request *r, struct error *err) {
 }
 
 static bool add_warning(struct resolved_request *r, char *text, struct error *err) {
-    char **grown = realloc(r->warnings, sizeof(*grown) * (size_t)(r->warning_count + 1));
-    if (grown)
-        r->warnings = grown;
-    if (!text || !grown) {
+    if (!text || !LIST_ROOM(r->warnings, r->warning_count, "a warning", err)) {
         free(text);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a warning");
     }

@@ -1,6 +1,7 @@
 #include "engine/training_job/folder.h"
 
 #include "base/file.h"
+#include "base/list.h"
 #include "base/text/json.h"
 #include "base/text/words.h"
 #include "train/checkpoint.h"
@@ -170,12 +171,9 @@ static bool list_steps(const char *path, int64_t **steps, size_t *count) {
         long long step;
         if (sscanf(e->d_name, "step-%lld", &step) != 1)
             continue;
-        int64_t *grown = realloc(*steps, (*count + 1) * sizeof(*grown));
-        ok = grown;
-        if (ok) {
-            *steps = grown;
-            grown[(*count)++] = step;
-        }
+        ok = LIST_ROOM(*steps, *count, "a list of steps", NULL);
+        if (ok)
+            (*steps)[(*count)++] = step;
     }
     if (dir)
         closedir(dir);

@@ -1,5 +1,6 @@
 #include "kernels/compute/overlay.h"
 
+#include "base/list.h"
 #include "kernels/check.h"
 
 #include <stdlib.h>
@@ -220,7 +221,7 @@ struct change {
     const struct packed *target;      /* borrowed, and so is what it becomes: */
     const struct packed *replacement; /* or NULL */
     struct low_rank_term *terms;      /* owned */
-    int count, room;
+    int count;
 };
 
 /* Of one norm. */
@@ -231,9 +232,9 @@ struct norm_change {
 
 struct row_overlay {
     struct change *changes; /* owned, by their targets' serial numbers */
-    size_t count, room;
+    size_t count;
     struct norm_change *norms; /* owned */
-    size_t norm_count, norm_room;
+    size_t norm_count;
     uint64_t serial; /* no other has or had it */
 };
 
@@ -283,16 +284,8 @@ static struct change *change_for(
     const size_t at = place_of(overlay, target->serial);
     if (at < overlay->count && overlay->changes[at].target == target)
         return &overlay->changes[at];
-    if (overlay->count == overlay->room) {
-        const size_t room = overlay->room ? 2 * overlay->room : 64;
-        struct change *changes = reallocarray(overlay->changes, room, sizeof(*changes));
-        if (!changes) {
-            error_set(err, ERROR_NO_MEMORY, "no memory for an overlay of %zu weights", room);
-            return NULL;
-        }
-        overlay->changes = changes;
-        overlay->room = room;
-    }
+    if (!LIST_ROOM(overlay->changes, overlay->count, "an overlay's weights", err))
+        return NULL;
     struct change *change = &overlay->changes[at];
     memmove(change + 1, change, (overlay->count - at) * sizeof(*change));
     overlay->count++;
@@ -309,16 +302,8 @@ bool row_overlay_add_low_rank(struct row_overlay *overlay, const struct packed *
             (long long)pair->n, (long long)pair->k, (long long)first, (long long)target->n,
             (long long)target->k);
     struct change *change = change_for(overlay, target, err);
-    if (!change)
+    if (!change || !LIST_ROOM(change->terms, change->count, "the terms of a weight", err))
         return false;
-    if (change->count == change->room) {
-        const int room = change->room ? 2 * change->room : 4;
-        struct low_rank_term *terms = reallocarray(change->terms, (size_t)room, sizeof(*terms));
-        if (!terms)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for %d terms of a weight", room);
-        change->terms = terms;
-        change->room = room;
-    }
     change->terms[change->count++] = low_rank_pair_term(pair, first, scale);
     return true;
 }
@@ -353,14 +338,8 @@ bool row_overlay_replace_norm(struct row_overlay *overlay, const struct tensor *
         return error_set(err, ERROR_INTERNAL,
             "a norm's parameters [%lld] cannot stand for those [%lld], or already do",
             (long long)scale->shape[0], (long long)gamma->shape[0]);
-    if (overlay->norm_count == overlay->norm_room) {
-        const size_t room = overlay->norm_room ? 2 * overlay->norm_room : 32;
-        struct norm_change *norms = reallocarray(overlay->norms, room, sizeof(*norms));
-        if (!norms)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for an overlay of %zu norms", room);
-        overlay->norms = norms;
-        overlay->norm_room = room;
-    }
+    if (!LIST_ROOM(overlay->norms, overlay->norm_count, "an overlay's norms", err))
+        return false;
     overlay->norms[overlay->norm_count++] = (struct norm_change){ gamma->data, *scale, *shift };
     return true;
 }

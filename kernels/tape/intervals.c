@@ -1,5 +1,7 @@
 #include "kernels/tape/intervals.h"
 
+#include "base/list.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,15 +22,9 @@ static size_t place_of(const struct intervals *set, uintptr_t at) {
 static void replace(
     struct intervals *set, size_t first, size_t end, const struct interval *items, size_t count) {
     const size_t after = set->count - (end - first) + count;
-    if (after > set->room) {
-        const size_t room = set->room ? 2 * set->room : 16;
-        struct interval *grown = reallocarray(set->items, room, sizeof(*grown));
-        if (!grown) {
-            set->failed = true;
-            return;
-        }
-        set->items = grown;
-        set->room = room;
+    if (after > set->count && !LIST_ROOM(set->items, set->count, "intervals", NULL)) {
+        set->failed = true;
+        return;
     }
     if (set->count > end)
         memmove(

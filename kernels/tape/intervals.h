@@ -15,7 +15,7 @@ struct interval {
 /* A zeroed one is empty. */
 struct intervals {
     struct interval *items; /* owned */
-    size_t count, room;
+    size_t count;
     bool failed; /* an allocation failed: the set is no longer valid */
 };
 

@@ -35,7 +35,7 @@ struct work {
 };
 struct works {
     struct work *items; /* owned */
-    size_t count, room;
+    size_t count;
 };
 
 /* A call of the forward. */
@@ -70,13 +70,13 @@ struct tape {
     struct tape_parameter *parameters; /* owned, as are all arrays here */
     int parameter_count;
     struct traced *calls;
-    size_t call_count, call_room;
+    size_t call_count;
     bool splits; /* a low_rank is being split into its terms */
 
     uintptr_t base; /* where planned addresses begin */
     size_t block_bytes[BLOCK_COUNT];
     struct outside *outsides;
-    size_t outside_count, outside_room;
+    size_t outside_count;
 
     struct works adjoints; /* the calls in it are owned; in order */
     size_t ending;         /* in adjoints: where the work after all calls' adjoints begins */
@@ -112,10 +112,6 @@ static inline bool tape_place(
 }
 
 bool works_add(struct works *works, const struct work *work, struct error *err)
-    __attribute__((warn_unused_result));
-
-/* Makes room for one more item after `count` items. */
-bool tape_grow(void **items, size_t *room, size_t count, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 
 /* The parameter with this `kind` and `what`, or NULL. */

@@ -1,5 +1,6 @@
 #include "kernels/tape.h"
 
+#include "base/list.h"
 #include "kernels/tape/plan.h"
 
 #include <stdlib.h>
@@ -8,20 +9,8 @@
 /* An advance runs at most one part in so many of the forward. */
 #define ADVANCES 32
 
-bool tape_grow(void **items, size_t *room, size_t count, size_t size, struct error *err) {
-    if (count < *room)
-        return true;
-    const size_t more = *room ? 2 * *room : 64;
-    void *grown = reallocarray(*items, more, size);
-    if (!grown)
-        return error_set(err, ERROR_NO_MEMORY, "no memory to plan a training pass");
-    *items = grown;
-    *room = more;
-    return true;
-}
-
 bool works_add(struct works *works, const struct work *work, struct error *err) {
-    if (!tape_grow((void **)&works->items, &works->room, works->count, sizeof(*work), err))
+    if (!LIST_ROOM(works->items, works->count, "the plan of a training pass", err))
         return false;
     works->items[works->count++] = *work;
     return true;

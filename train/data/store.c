@@ -3,6 +3,7 @@
 #include "base/disk_room.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/list.h"
 #include "base/random.h"
 #include "train/data/archive.h"
 #include "train/data/dataset.h"
@@ -150,9 +151,8 @@ bool dataset_store_list(struct dataset_store *store, json_t **out, struct error 
     for (struct dirent *e; dir && ok && (e = readdir(dir));) {
         char *whole = is_name(e->d_name) ? file_join(store->path, e->d_name) : NULL;
         if (whole && file_is_folder(whole)) {
-            char **grown = realloc(names, (count + 1) * sizeof(*names));
-            names = grown ? grown : names;
-            ok = grown && (names[count] = strdup(e->d_name));
+            ok = LIST_ROOM(names, count, "a list of data sets", err) &&
+                 (names[count] = strdup(e->d_name));
             count += ok;
         }
         free(whole);
