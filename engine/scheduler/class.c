@@ -1,9 +1,8 @@
-#include "engine/scheduler/scheduler.h"
+#include "engine/scheduler/class.h"
 
 #include "base/limits.h"
 #include "base/text/words.h"
 #include "engine/scheduler/brownian.h"
-#include "engine/scheduler/class.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
