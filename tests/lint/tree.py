@@ -80,6 +80,30 @@ for path in sources:
 for circle in circles(rooms):
     offences.append("these folders include each other: " + ", ".join(circle))
 
+
+def no_file_circles(folder):
+    """Modules of the folder include each other in one direction only. x.h and x.c are one module, and so
+    are the files that share a private header (internal.h, x_internal.h)."""
+    module, arrows = {}, collections.defaultdict(set)
+    below = [f for f in sources if f.startswith(folder + "/")]
+    includes = {f: re.findall(r'^#include "([^"]+)"', open(f, encoding="utf-8").read(), re.M) for f in below}
+    for path in below:
+        own = re.sub(r"\.\w+$", "", path)
+        private = [i for i in [path] + includes[path] if re.search(r"[/_]internal\.h$", i)]
+        module[own] = os.path.dirname(path) + ", " + private[0] if private else module.get(own, own)
+    for path in below:
+        here = module[re.sub(r"\.\w+$", "", path)]
+        for there in (module.get(re.sub(r"\.\w+$", "", include)) for include in includes[path]):
+            if there and there != here:
+                arrows[here].add(there)
+                arrows[there] |= set()
+    for circle in circles(arrows):
+        offences.append("these files include each other: " + ", ".join(circle))
+
+
+for folder in ("engine", "queue", "base"):
+    no_file_circles(folder)
+
 folders = collections.Counter(os.path.dirname(f) for f in files if f.endswith((".c", ".h", ".cu", ".cuh", ".cpp")))
 for folder, count in folders.items():
     if count > MAX_SOURCES:
