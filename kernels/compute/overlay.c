@@ -670,6 +670,14 @@ static bool next_run(const struct overlay *o, const struct packed *target,
     return terms;
 }
 
+/* tensor_rows in *rows; NULL stays NULL. */
+static const struct tensor *rows_of(
+    const struct tensor *t, int64_t first, int64_t count, struct tensor *rows) {
+    if (t)
+        *rows = tensor_rows(t, first, count);
+    return t ? rows : NULL;
+}
+
 static void run_linear(struct compute *c, const struct overlay *o, const struct linear_args *args) {
     const struct packed *target = args->weight;
     const bool activated = args->activation != ACTIVATION_NONE || (target->geglu && !args->ungated);
@@ -678,12 +686,10 @@ static void run_linear(struct compute *c, const struct overlay *o, const struct 
         const struct packed *weight = weight_of(o, first, target);
         const struct tensor x = tensor_rows(args->x, first, count);
         struct tensor y = tensor_rows(args->y, first, count), residual;
-        if (args->residual)
-            residual = tensor_rows(args->residual, first, count);
         struct linear_args a = *args;
         a.x = &x;
         a.y = &y;
-        a.residual = args->residual ? &residual : NULL;
+        a.residual = rows_of(args->residual, first, count, &residual);
         if (apart) {
             (target->geglu ? run_geglu : run_activated)(c, o, &a, first, weight);
             continue;
@@ -716,23 +722,14 @@ static void run_conv2d(struct compute *c, const struct overlay *o, const struct 
         const bool apart = next_run(o, target, other, widened, first, &count);
         const struct tensor x = tensor_rows(args->x, first, count);
         struct tensor y = tensor_rows(args->y, first, count), row_add, residual, shortcut;
-        struct conv2d_args a = { .x = &x,
+        const struct conv2d_args a = { .x = &x,
             .weight = weight_of(o, first, target),
-            .y = &y,
-            .row_add_offset = args->row_add_offset };
-        if (args->row_add) {
-            row_add = tensor_rows(args->row_add, first, count);
-            a.row_add = &row_add;
-        }
-        if (args->residual) {
-            residual = tensor_rows(args->residual, first, count);
-            a.residual = &residual;
-        }
-        if (other) {
-            shortcut = tensor_rows(args->shortcut, first, count);
-            a.shortcut = &shortcut;
-            a.shortcut_weight = weight_of(o, first, other);
-        }
+            .row_add = rows_of(args->row_add, first, count, &row_add),
+            .row_add_offset = args->row_add_offset,
+            .residual = rows_of(args->residual, first, count, &residual),
+            .shortcut = rows_of(args->shortcut, first, count, &shortcut),
+            .shortcut_weight = other ? weight_of(o, first, other) : NULL,
+            .y = &y };
         if (apart)
             run_widened(c, o, &a, first, target);
         else
@@ -772,10 +769,9 @@ static void run_group_norm(
         struct group_norm_args a = *args;
         a.x = &x;
         a.y = &y;
-        if (args->more) {
-            more = tensor_rows(args->more, first, count);
+        a.more = rows_of(args->more, first, count, &more);
+        if (args->joined) {
             joined = tensor_rows(args->joined, first, count);
-            a.more = &more;
             a.joined = &joined;
         }
         a.gamma = change ? &change->scale : args->gamma;
@@ -809,37 +805,26 @@ static bool has_rows(struct compute *c, const struct tensor *x, const char *name
 
 bool overlay_run(struct compute *c, enum operation operation, const void *args) {
     const struct overlay *overlay = c->overlay;
-    if (operation == OPERATION_linear) {
-        const struct linear_args *a = args;
-        if (has_rows(c, a->x, "linear")) {
-            c->overlay = NULL; /* for the calls that it is made of */
-            run_linear(c, overlay, a);
-        }
-    } else if (operation == OPERATION_conv2d) {
-        const struct conv2d_args *a = args;
-        if (has_rows(c, a->x, "conv2d")) {
-            c->overlay = NULL;
-            run_conv2d(c, overlay, a);
-        }
-    } else if (operation == OPERATION_group_norm) {
-        const struct group_norm_args *a = args;
-        if (!changes_norm(overlay, a->gamma))
-            return false;
-        if (has_rows(c, a->x, "group_norm")) {
-            c->overlay = NULL;
-            run_group_norm(c, overlay, a);
-        }
-    } else if (operation == OPERATION_layer_norm) {
-        const struct layer_norm_args *a = args;
-        if (!changes_norm(overlay, a->gamma))
-            return false;
-        if (has_rows(c, a->x, "layer_norm")) {
-            c->overlay = NULL;
-            run_layer_norm(c, overlay, a);
-        }
-    } else {
+#define RUN(name, changes)                                                                         \
+    case OPERATION_##name: {                                                                       \
+        const struct name##_args *a = args;                                                        \
+        if (!(changes))                                                                            \
+            return false;                                                                          \
+        if (has_rows(c, a->x, #name)) {                                                            \
+            c->overlay = NULL; /* for the calls that it is made of */                              \
+            run_##name(c, overlay, a);                                                             \
+        }                                                                                          \
+        break;                                                                                     \
+    }
+    switch (operation) {
+        RUN(linear, true)
+        RUN(conv2d, true)
+        RUN(group_norm, changes_norm(overlay, a->gamma))
+        RUN(layer_norm, changes_norm(overlay, a->gamma))
+    default:
         return false;
     }
+#undef RUN
     c->overlay = overlay;
     return true;
 }

@@ -55,9 +55,9 @@ struct outside {
 
 /* The sizes and counts of the plan. */
 struct tape_figures {
-    size_t values_bytes, gradient_bytes, saved_bytes, scratch_bytes; /* parts of tape_bytes */
-    int calls;                                                       /* in the forward */
-    int adjoints;                                                    /* in the backward */
+    size_t saved_bytes, scratch_bytes; /* parts of tape_bytes */
+    int calls;                         /* in the forward */
+    int adjoints;                      /* in the backward */
     int again; /* calls of the forward that the backward runs a second time */
     int segments;
     int advances;                               /* in a pass */

@@ -162,9 +162,6 @@ static bool plan(struct tape *tape, const struct tensor *seed, const struct tape
                                MEMORY_ALIGNMENT;
     if (!compute_measure(&tape->compute, run_all, tape, &f->scratch_bytes, err))
         return error_prefix(err, "a training pass");
-    f->values_bytes = tape->block_bytes[BLOCK_VALUES];
-    f->gradient_bytes = tape->block_bytes[BLOCK_GRADIENTS] + tape->block_bytes[BLOCK_OUTSIDE] +
-                        tape->block_bytes[BLOCK_TEMPORARY];
     f->saved_bytes = tape->block_bytes[BLOCK_SAVED];
     f->calls = (int)tape->call_count;
     f->adjoints = (int)tape->adjoints.count;
