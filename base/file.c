@@ -1,5 +1,7 @@
 #include "base/file.h"
 
+#include "base/random.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -181,9 +182,8 @@ static bool target_find(const char *path, struct target *out, struct error *err)
  * the caller's to free. */
 static int open_beside(const char *path, char **name) {
     for (int attempt = 0; attempt < 100; attempt++) {
-        uint32_t random = 0;
-        if (getrandom(&random, sizeof(random), 0) != sizeof(random) ||
-            asprintf(name, "%s.%08x", path, random) < 0) {
+        char random[9];
+        if (!random_text(random, 4, NULL) || asprintf(name, "%s.%s", path, random) < 0) {
             *name = NULL;
             errno = ENOMEM;
             return -1;

@@ -1,7 +1,7 @@
 #include "base/log.h"
 
 #include "base/monotonic.h"
-#include "base/secrets.h"
+#include "base/text/secrets.h"
 
 #include <stdarg.h>
 #include <stdio.h>

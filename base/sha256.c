@@ -1,5 +1,7 @@
 #include "base/sha256.h"
 
+#include "base/text/hex.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +31,5 @@ struct digest sha256_of(const void *bytes, size_t size) {
 }
 
 void digest_to_text(const struct digest *digest, char out[DIGEST_TEXT_BYTES]) {
-    for (int i = 0; i < SHA256_DIGEST_SIZE; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest->bytes[i]);
+    hex_write(out, digest->bytes, SHA256_DIGEST_SIZE);
 }

@@ -1,8 +1,9 @@
 /* latentd key: makes an API key. The key itself is printed once and kept nowhere. */
+#include "base/random.h"
 #include "command/command.h"
 
 #include "base/file.h"
-#include "base/secrets.h"
+#include "base/text/secrets.h"
 #include "command/options/option_forms.h"
 #include "command/options/options.h"
 #include "server/keys/keys.h"
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,14 +46,8 @@ static const struct command_help help = {
 
 /* KEY_PREFIX and 64 hexadecimal digits. */
 static bool make_secret(char out[sizeof(KEY_PREFIX) + 2 * SECRET_BYTES], struct error *err) {
-    unsigned char bytes[SECRET_BYTES];
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return error_set(err, ERROR_IO, "no random numbers: %s", strerror(errno));
-    size_t used = (size_t)snprintf(out, sizeof(KEY_PREFIX), KEY_PREFIX);
-    for (size_t i = 0; i < sizeof(bytes); i++, used += 2)
-        snprintf(out + used, 3, "%02x", bytes[i]);
-    explicit_bzero(bytes, sizeof(bytes));
-    return true;
+    memcpy(out, KEY_PREFIX, sizeof(KEY_PREFIX));
+    return random_text(out + strlen(KEY_PREFIX), SECRET_BYTES, err);
 }
 
 /* What is there must be right, and the name free. *needs_newline: its last line has no end. */

@@ -66,16 +66,8 @@ float f16_to_f32(uint16_t h) {
     return widen_f16(h);
 }
 
-uint16_t f32_to_f16(float f) {
-    return narrow_f16(f);
-}
-
 float bf16_to_f32(uint16_t h) {
     return widen_bf16(h);
-}
-
-uint16_t f32_to_bf16(float f) {
-    return narrow_bf16(f);
 }
 
 void convert_elements(

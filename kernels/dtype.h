@@ -12,14 +12,11 @@ size_t dtype_size(enum dtype dtype);
 /* "f32", "f16", "bf16", "i32", "i64". */
 const char *dtype_name(enum dtype dtype);
 
-/* Scalar conversions, round to nearest even; NaN stays NaN. */
 float f16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f);
 float bf16_to_f32(uint16_t h);
-uint16_t f32_to_bf16(float f);
 
-/* Converts n host elements between f32, f16 and bf16. Source and destination must not overlap,
- * unless both the memory and the dtype are the same. */
+/* Converts n host elements between f32, f16 and bf16, rounding to nearest even; NaN stays NaN.
+ * Source and destination must not overlap, unless both the memory and the dtype are the same. */
 void convert_elements(
     void *dst, enum dtype dst_dtype, const void *src, enum dtype src_dtype, int64_t n);
 

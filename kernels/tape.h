@@ -75,12 +75,8 @@ bool tape_create(const struct compute *like, void (*forward)(struct compute *c, 
     struct error *err) __attribute__((warn_unused_result));
 void tape_destroy(struct tape *tape); /* NULL is fine */
 
-/* The activation memory that a tape takes on its device. tape_measure plans without allocating
- * it. */
+/* The activation memory that a tape takes on its device. */
 size_t tape_bytes(const struct tape *tape);
-bool tape_measure(const struct compute *like, void (*forward)(struct compute *c, void *user),
-    void *user, const struct tensor *seed, const struct tape_options *options, size_t *bytes,
-    struct error *err) __attribute__((warn_unused_result));
 
 /* The gradient of a tensor in the caller's memory. For the seed, the caller writes it in the middle
  * of every pass; for a TAPE_INPUT, the caller reads it at the end. Shaped like the tensor; its data
@@ -98,19 +94,6 @@ void tape_begin(struct tape *tape);
  * 1/32 of the forward if that is more. After a failure the pass is over. */
 bool tape_advance(struct tape *tape, enum tape_point *reached, struct error *err)
     __attribute__((warn_unused_result));
-
-/* The sizes and counts of the plan. */
-struct tape_figures {
-    size_t values_bytes, gradient_bytes, saved_bytes, scratch_bytes; /* parts of tape_bytes */
-    int calls;                                                       /* in the forward */
-    int adjoints;                                                    /* in the backward */
-    int again; /* calls of the forward that the backward runs a second time */
-    int segments;
-    int advances;                               /* in a pass */
-    double forward_flops, flops, advance_flops; /* of the forward, a pass, the largest advance */
-    double call_flops;                          /* of the most expensive call */
-};
-void tape_get_figures(const struct tape *tape, struct tape_figures *out);
 
 /* Inside kernels/, while a tape is made (compute.tape), for calls with checked arguments:
  * tape_split returns whether the call was split into others; tape_record records it. */

@@ -37,10 +37,6 @@ struct tensor tensor_view_3d(const struct tensor *t, int64_t a, int64_t b, int64
     return (struct tensor){ t->data, t->dtype, t->device, 3, { a, b, c } };
 }
 
-struct tensor tensor_view_4d(const struct tensor *t, int64_t a, int64_t b, int64_t c, int64_t d) {
-    return (struct tensor){ t->data, t->dtype, t->device, 4, { a, b, c, d } };
-}
-
 struct tensor tensor_rows(const struct tensor *t, int64_t first, int64_t count) {
     struct tensor rows = *t;
     size_t row_bytes = tensor_bytes(t) / (size_t)t->shape[0];

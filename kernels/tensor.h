@@ -33,11 +33,9 @@ struct tensor tensor_2d(void *data, enum dtype dtype, int64_t a, int64_t b);
 struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c);
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d);
 
-/* The same memory viewed as [a][b] (or [a][b][c], [a][b][c][d]). The number of elements must stay
- * the same. */
+/* The same memory viewed as [a][b] (or [a][b][c]). The number of elements must stay the same. */
 struct tensor tensor_view_2d(const struct tensor *t, int64_t a, int64_t b);
 struct tensor tensor_view_3d(const struct tensor *t, int64_t a, int64_t b, int64_t c);
-struct tensor tensor_view_4d(const struct tensor *t, int64_t a, int64_t b, int64_t c, int64_t d);
 /* Rows [first, first + count) of the outermost dimension. */
 struct tensor tensor_rows(const struct tensor *t, int64_t first, int64_t count);
 

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/limits.h"
+#include "base/list.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -99,12 +100,9 @@ bool tuner_cache_put(
     }
     if (cache->count == TUNER_SHAPES_MAX)
         return error_set(err, ERROR_NO_MEMORY, "the tuner keeps at most %d shapes", cache->count);
-    struct tuner_entry *grown = realloc(
-        cache->entries, ((size_t)cache->count + 1) * sizeof(*grown));
-    if (!grown)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the tuner's choices");
-    cache->entries = grown;
-    grown[cache->count++] = *entry;
+    if (!LIST_ROOM(cache->entries, cache->count, "the tuner's choices", err))
+        return false;
+    cache->entries[cache->count++] = *entry;
     return true;
 }
 

@@ -35,17 +35,15 @@ struct named_resident {
 /* Every parameter of a model, in the order of loading. A zeroed one is empty. */
 struct weight_list {
     struct named_weight *items; /* owned: the matrices and their biases */
-    size_t count, capacity;
+    size_t count;
     struct named_resident *residents; /* owned */
-    size_t resident_count, resident_capacity;
+    size_t resident_count;
 };
 
 bool weight_list_add(struct weight_list *list, const struct named_weight *weight, struct error *err)
     __attribute__((warn_unused_result));
 bool weight_list_add_resident(struct weight_list *list, const struct named_resident *resident,
     struct error *err) __attribute__((warn_unused_result));
-/* The weight of the layer `name`, or NULL. */
-const struct named_weight *weight_list_find(const struct weight_list *list, const char *name);
 void weight_list_finish(struct weight_list *list);
 
 /* The source of a model's weights and the form they get. */

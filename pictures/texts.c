@@ -1,6 +1,7 @@
 #include "pictures/texts.h"
 
 #include "base/limits.h"
+#include "base/list.h"
 #include "pictures/jpeg/exif.h"
 #include "pictures/png_chunks.h"
 #include "pictures/png_message.h"
@@ -30,11 +31,8 @@ const char *picture_text_list_find(const struct picture_text_list *list, const c
 
 /* Takes over `text`; NULL means that there was no memory for it. */
 static bool add(struct picture_text_list *list, const char *keyword, char *text) {
-    struct picture_text *grown = text ? realloc(list->items, (list->count + 1) * sizeof(*grown))
-                                      : NULL;
-    char *copy = grown ? strdup(keyword) : NULL;
-    if (grown)
-        list->items = grown;
+    char *copy = text && LIST_ROOM(list->items, list->count, "a text", NULL) ? strdup(keyword)
+                                                                             : NULL;
     if (!copy) {
         free(text);
         return false;

@@ -1,8 +1,10 @@
 #include "queue/queue.h"
 
+#include "base/list.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
+#include "base/random.h"
 #include "base/text/json.h"
 
 #include <inttypes.h>
@@ -10,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 /* Counted in the store once, and kept up from then on: a store with many ended jobs is slow to
@@ -280,36 +281,22 @@ static enum job_state state_after(enum job_wish wish) {
     return wish == JOB_CANCEL ? JOB_CANCELLED : wish == JOB_PAUSE ? JOB_PAUSED : JOB_QUEUED;
 }
 
-struct gathered {
-    struct job_list list;
-    int capacity;
-};
-
 static bool gather(void *user, const struct job *job, struct error *err) {
-    struct gathered *g = user;
-    if (g->list.count == g->capacity) {
-        const int capacity = g->capacity ? 2 * g->capacity : 16;
-        struct job *grown = realloc(g->list.jobs, (size_t)capacity * sizeof(*grown));
-        if (!grown)
-            return no_memory(err);
-        g->list.jobs = grown;
-        g->capacity = capacity;
-    }
-    if (!job_copy(job, &g->list.jobs[g->list.count], err))
+    struct job_list *list = user;
+    if (!LIST_ROOM(list->jobs, list->count, "a list of jobs", err) ||
+        !job_copy(job, &list->jobs[list->count], err))
         return false;
-    g->list.count++;
+    list->count++;
     return true;
 }
 
 static bool list_jobs(
     struct queue *queue, const struct job_filter *filter, struct job_list *out, struct error *err) {
-    struct gathered g = { 0 };
-    if (!queue->store->ops->list(queue->store, filter, gather, &g, err)) {
-        job_list_finish(&g.list);
-        return false;
-    }
-    *out = g.list;
-    return true;
+    *out = (struct job_list){ 0 };
+    if (queue->store->ops->list(queue->store, filter, gather, out, err))
+        return true;
+    job_list_finish(out);
+    return false;
 }
 
 /* The jobs with which the last process ended. */
@@ -374,12 +361,7 @@ void queue_destroy(struct queue *queue) {
 /* --- Orders --- */
 
 bool queue_make_id(char id[JOB_ID_BYTES], struct error *err) {
-    unsigned char bytes[(JOB_ID_BYTES - 1) / 2];
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return error_set(err, ERROR_INTERNAL, "the system gives no random bytes");
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(id + 2 * i, 3, "%02x", bytes[i]);
-    return true;
+    return random_text(id, (JOB_ID_BYTES - 1) / 2, err);
 }
 
 static bool find_known(struct queue *queue, const struct job_order *order, struct job *out,

@@ -3,6 +3,7 @@
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/random.h"
 #include "engine/loop/switch.h"
 #include "server/access/access_log.h"
 #include "server/access/cors.h"
@@ -29,7 +30,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -221,11 +221,7 @@ static void choose_id(struct exchange *exchange, const struct guard_headers *hea
         memcpy(exchange->id, given->value, given->length);
         return;
     }
-    unsigned char bytes[12];
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return; /* an answer without an id is still an answer */
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(exchange->id + 2 * i, 3, "%02x", bytes[i]);
+    (void)random_text(exchange->id, 12, NULL); /* an answer without an id is still an answer */
 }
 
 /* Call it once the route is known: it may have a limit of its own. */

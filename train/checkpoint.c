@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include "base/file.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "models/checkpoint/safetensors.h"
 
@@ -282,17 +283,27 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-int64_t checkpoint_step(const char *name) {
-    const size_t prefix = strlen(PREFIX);
-    if (strncmp(name, PREFIX, prefix) != 0 || name[prefix] < '0' || name[prefix] > '9')
+/* The step of a name PREFIX-STEP, or -1. */
+static int64_t step_of(const char *name, const char *prefix) {
+    const size_t length = strlen(prefix);
+    if (strncmp(name, prefix, length) != 0 || name[length] < '0' || name[length] > '9')
         return -1;
     char *end;
     errno = 0;
-    const long long step = strtoll(name + prefix, &end, 10);
+    const long long step = strtoll(name + length, &end, 10);
     return *end || errno ? -1 : step;
 }
 
+int64_t checkpoint_step(const char *name) {
+    return step_of(name, PREFIX);
+}
+
 bool checkpoint_list(const char *folder, int64_t **steps, size_t *count, struct error *err) {
+    return checkpoint_list_named(folder, PREFIX, steps, count, err);
+}
+
+bool checkpoint_list_named(
+    const char *folder, const char *prefix, int64_t **steps, size_t *count, struct error *err) {
     *steps = NULL;
     *count = 0;
     DIR *dir = opendir(folder);
@@ -302,14 +313,12 @@ bool checkpoint_list(const char *folder, int64_t **steps, size_t *count, struct 
     const struct dirent *entry;
     bool ok = true;
     while (ok && (entry = readdir(dir))) {
-        if (checkpoint_step(entry->d_name) < 0)
+        const int64_t step = step_of(entry->d_name, prefix);
+        if (step < 0)
             continue;
-        int64_t *grown = realloc(*steps, (*count + 1) * sizeof(**steps));
-        ok = grown || error_set(err, ERROR_NO_MEMORY, "no memory to list %s", folder);
-        if (ok) {
-            *steps = grown;
-            grown[(*count)++] = checkpoint_step(entry->d_name);
-        }
+        ok = LIST_ROOM(*steps, *count, "a list of checkpoints", err);
+        if (ok)
+            (*steps)[(*count)++] = step;
     }
     closedir(dir);
     if (ok && *count)

@@ -65,5 +65,8 @@ bool checkpoint_put_aside(const char *folder, int64_t after, struct error *err)
 /* The steps of the checkpoints in a folder, ascending; malloc'd. No folder: none. */
 bool checkpoint_list(const char *folder, int64_t **steps, size_t *count, struct error *err)
     __attribute__((warn_unused_result));
+/* The same for entries whose names begin with another prefix. */
+bool checkpoint_list_named(const char *folder, const char *prefix, int64_t **steps, size_t *count,
+    struct error *err) __attribute__((warn_unused_result));
 
 #endif

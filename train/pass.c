@@ -133,21 +133,6 @@ void pass_destroy(struct pass *pass) {
     free(pass);
 }
 
-bool pass_measure(const struct pass_options *options, size_t *bytes, struct error *err) {
-    struct pass p = { 0 };
-    const struct tape_options tape = tape_options_of(options);
-    bool ok = prepare(options, &p, err);
-    if (ok) {
-        const struct compute like = compute_of(&p);
-        ok = tape_measure(&like, forward, &p, &p.prediction, &tape, bytes, err);
-        *bytes += p.bytes;
-        options->kernels->memory->release(MEMORY_ACTIVATIONS, p.block, p.bytes);
-    }
-    free(p.overlay_rows);
-    free(p.weights);
-    return ok;
-}
-
 size_t pass_bytes(const struct pass *pass) {
     return pass->bytes + tape_bytes(pass->tape);
 }

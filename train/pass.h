@@ -37,9 +37,6 @@ struct pass;
 bool pass_create(const struct pass_options *options, struct pass **out, struct error *err)
     __attribute__((warn_unused_result));
 void pass_destroy(struct pass *pass); /* NULL is fine */
-/* Computes the device memory that pass_create would take, without taking it. */
-bool pass_measure(const struct pass_options *options, size_t *bytes, struct error *err)
-    __attribute__((warn_unused_result));
 size_t pass_bytes(const struct pass *pass);
 
 /* Host memory, borrowed until pass_begin returns. */

@@ -3,6 +3,7 @@
  * nothing else. */
 #include "command/tune/tune.h"
 
+#include "base/list.h"
 #include "base/monotonic.h"
 
 #include <errno.h>
@@ -207,23 +208,20 @@ static bool on_identity(struct tune *t, const char *text, struct error *err) {
 }
 
 static bool add_problem(struct tune *t, const char *key, struct error *err) {
-    struct tune_problem *grown = realloc(t->problems, ((size_t)t->count + 1) * sizeof(*grown));
-    if (!grown)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of kernels");
-    t->problems = grown;
-    struct tune_problem *p = &grown[t->count++];
+    if (!LIST_ROOM(t->problems, t->count, "a list of kernels", err))
+        return false;
+    struct tune_problem *p = &t->problems[t->count++];
     *p = (struct tune_problem){ .was_known = tuner_cache_find(&t->cache, key) != NULL };
     snprintf(p->key, sizeof(p->key), "%s", key);
     return true;
 }
 
 static bool add_candidate(struct tune_problem *p, const char *name, struct error *err) {
-    struct tune_candidate *grown = realloc(p->candidates, ((size_t)p->count + 1) * sizeof(*grown));
-    if (!grown)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of kernels");
-    p->candidates = grown;
-    grown[p->count] = (struct tune_candidate){ .state = TUNE_UNTRIED };
-    snprintf(grown[p->count++].name, sizeof(grown->name), "%s", name);
+    if (!LIST_ROOM(p->candidates, p->count, "a list of kernels", err))
+        return false;
+    struct tune_candidate *added = &p->candidates[p->count++];
+    *added = (struct tune_candidate){ .state = TUNE_UNTRIED };
+    snprintf(added->name, sizeof(added->name), "%s", name);
     return true;
 }
 

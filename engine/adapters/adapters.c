@@ -1,5 +1,6 @@
 #include "engine/adapters/adapters.h"
 
+#include "base/list.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
@@ -192,22 +193,14 @@ struct adapter_entry *entry_find(const struct adapters *adapters, const char *na
 }
 
 struct adapter_entry *entry_add(struct adapters *adapters, const char *name, struct error *err) {
-    struct adapter_entry *entry = entry_find(adapters, name), **grown = NULL;
+    struct adapter_entry *entry = entry_find(adapters, name);
     if (entry)
         return entry;
     entry = calloc(1, sizeof(*entry));
     if (entry)
         memccpy(entry->name, name, 0, sizeof(entry->name) - 1);
     pthread_mutex_lock(&adapters->lock);
-    if (entry && adapters->entry_count == adapters->entry_capacity) {
-        const size_t capacity = 2 * adapters->entry_capacity + 16;
-        grown = reallocarray(adapters->entries, capacity, sizeof(struct adapter_entry *));
-        if (grown) {
-            adapters->entries = grown;
-            adapters->entry_capacity = capacity;
-        }
-    }
-    const bool ok = entry && adapters->entry_count < adapters->entry_capacity;
+    const bool ok = entry && LIST_ROOM(adapters->entries, adapters->entry_count, "a name", NULL);
     if (ok) {
         const size_t at = entry_position(adapters, name);
         memmove(adapters->entries + at + 1, adapters->entries + at,

@@ -244,9 +244,4 @@ void adapters_forget(struct adapters *adapters, const char *folder, bool gone);
 void adapters_device_take(struct adapters *adapters);
 void adapters_device_give(struct adapters *adapters);
 
-/* Multiplies with every packed weight of the base: equal weights give equal numbers. For tests; not
- * while the engine works. */
-bool adapters_base_checksum(struct adapters *adapters, uint64_t *out, struct error *err)
-    __attribute__((warn_unused_result));
-
 #endif

@@ -1,3 +1,4 @@
+#include "base/random.h"
 #include "engine/adapters/internal.h"
 
 #include "base/log.h"
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 /* A file with this prefix cannot be asked for: names begin with a letter or digit. */
@@ -137,10 +137,10 @@ int folder_open_file(
 int folder_create_temporary(
     const struct adapters *adapters, char *name, size_t size, struct error *err) {
     for (int attempt = 0; attempt < 100; attempt++) {
-        uint64_t random;
-        if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-            break;
-        snprintf(name, size, TEMPORARY_PREFIX "%016llx", (unsigned long long)random);
+        char random[17];
+        if (!random_text(random, 8, err))
+            return -1;
+        snprintf(name, size, TEMPORARY_PREFIX "%s", random);
         const int fd = openat(
             adapters->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd >= 0) {

@@ -170,7 +170,7 @@ struct adapters {
     struct device_turn turn;
     int team; /* of the thread that holds `work`, which computes alone meanwhile */
     struct adapter_entry **entries; /* owned, by name */
-    size_t entry_count, entry_capacity;
+    size_t entry_count;
     struct adapter_copies *copies;  /* owned */
     struct adapter_upload *uploads; /* in progress; each is owned by its sender */
     struct text_key text_keys[TEXT_KEYS_MAX];

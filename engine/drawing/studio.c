@@ -668,6 +668,15 @@ static bool step(struct studio *studio, const struct place *places, int count, s
     return true;
 }
 
+/* Records a unit of work of the VAE for a drawing. */
+static void count_vae(struct studio *studio, struct drawing *d, double flops, double before) {
+    const double seconds = monotonic_seconds() - before;
+    d->result.timings.vae_s += seconds;
+    metric_observe(METRIC_vae_seconds, seconds);
+    count_work(studio, flops, seconds);
+    d->served += flops;
+}
+
 /* Decodes an image and runs the safety checker on it. */
 static bool decode_checked(struct studio *studio, const struct resolved_request *r,
     const float *latents, uint8_t *pixels, bool *tiled, bool *flagged, struct error *err) {
@@ -689,11 +698,7 @@ static bool decode(struct studio *studio, const struct place *place, struct erro
     d->result.vae_tiled |= tiled;
     if (d->result.nsfw)
         d->result.nsfw[place->index] = flagged;
-    const double seconds = monotonic_seconds() - before;
-    d->result.timings.vae_s += seconds;
-    metric_observe(METRIC_vae_seconds, seconds);
-    count_work(studio, d->work.decode, seconds);
-    d->served += d->work.decode;
+    count_vae(studio, d, d->work.decode, before);
     p->state = PICTURE_DONE;
     d->pictures_done++;
     end_ended(studio);
@@ -737,11 +742,7 @@ static bool encode(struct studio *studio, struct drawing *d, struct error *err) 
         error_set(&why, ERROR_NO_MEMORY, "no memory for an encoded picture");
     if (!d->moments || !studio->stages.encode(studio->stages.user, d->request, d->moments, &why))
         return fail(studio, d, &why, err);
-    const double seconds = monotonic_seconds() - before;
-    d->result.timings.vae_s += seconds;
-    metric_observe(METRIC_vae_seconds, seconds);
-    count_work(studio, d->work.encode, seconds);
-    d->served += d->work.encode;
+    count_vae(studio, d, d->work.encode, before);
     d->encoded = true;
     return true;
 }

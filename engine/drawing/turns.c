@@ -1,6 +1,7 @@
 #include "engine/drawing/turns.h"
 
 #include "base/limits.h"
+#include "base/list.h"
 #include "engine/drawing/policy.h"
 
 #include <stdlib.h>
@@ -18,22 +19,10 @@ static struct turns_account *find(const struct turns *turns, uint64_t caller) {
     return NULL;
 }
 
-static bool make_room(struct turns *turns, struct error *err) {
-    if (turns->count < turns->capacity)
-        return true;
-    const int capacity = turns->capacity ? 2 * turns->capacity : 16;
-    struct turns_account *accounts = realloc(turns->accounts, sizeof(*accounts) * (size_t)capacity);
-    if (!accounts)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    turns->accounts = accounts;
-    turns->capacity = capacity;
-    return true;
-}
-
 bool turns_enter(struct turns *turns, uint64_t caller, struct error *err) {
     struct turns_account *account = find(turns, caller);
     if (!account) {
-        if (!make_room(turns, err))
+        if (!LIST_ROOM(turns->accounts, turns->count, "a request", err))
             return false;
         account = &turns->accounts[turns->count++];
         *account = (struct turns_account){ .caller = caller, .served = turns->clock };

@@ -31,8 +31,8 @@ struct turns_account {
 
 /* Zeroed: no caller is known. */
 struct turns {
-    struct turns_account *accounts; /* owned, [capacity], `count` of them used */
-    int count, capacity;
+    struct turns_account *accounts; /* owned, [count] */
+    int count;
     double clock;
 };
 

@@ -3,8 +3,9 @@
 #ifndef ENGINE_LOOP_ENGINE_INTERNAL_H
 #define ENGINE_LOOP_ENGINE_INTERNAL_H
 
+#include "engine/loop/engine.h"
 #include "engine/loop/queue_share.h"
-#include "engine/loop/switch.h"
+#include "engine/loop/switch_state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

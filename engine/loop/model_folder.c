@@ -1,6 +1,7 @@
 #include "engine/loop/model_folder.h"
 
 #include "base/file.h"
+#include "base/list.h"
 #include "base/text/utf8.h"
 
 #include <dirent.h>
@@ -91,14 +92,8 @@ static bool add(struct reading *r, const char *path, const char *full, bool is_f
     if (files->count >= MODEL_FILES_MAX)
         return error_set(r->err, ERROR_TOO_LARGE, "%s: more than %d checkpoints are below it",
             r->root, MODEL_FILES_MAX);
-    if (files->count == files->capacity) {
-        const size_t capacity = 2 * files->capacity + 16;
-        struct model_file *grown = reallocarray(files->items, capacity, sizeof(*grown));
-        if (!grown)
-            return no_memory(r->err);
-        files->items = grown;
-        files->capacity = capacity;
-    }
+    if (!LIST_ROOM(files->items, files->count, "a list of models", r->err))
+        return false;
     struct model_file *file = &files->items[files->count];
     *file = (struct model_file){ .path = strdup(path), .is_folder = is_folder };
     file->name = strndup(path, strlen(path) - (is_folder ? 0 : strlen(SUFFIX)));

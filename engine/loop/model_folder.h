@@ -21,7 +21,7 @@ struct model_file {
 
 struct model_files {
     struct model_file *items; /* owned; by name */
-    size_t count, capacity;
+    size_t count;
 };
 
 /* Reads the root. Follows links to folders only if they lead to a checkpoint. ERROR_TOO_LARGE above

@@ -1,5 +1,7 @@
 #include "engine/loop/queue_share.h"
 
+#include "base/list.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,15 +45,9 @@ bool queue_share_takes(
 
 bool queue_share_enter(struct queue_share *share, uint64_t caller, bool waits, struct error *err) {
     struct queue_caller *known = find(share, caller);
-    if (!known && share->count == share->capacity) {
-        const int capacity = share->capacity ? 2 * share->capacity : 16;
-        struct queue_caller *callers = realloc(share->callers, sizeof(*callers) * (size_t)capacity);
-        if (!callers)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-        share->callers = callers;
-        share->capacity = capacity;
-    }
     if (!known) {
+        if (!LIST_ROOM(share->callers, share->count, "a request", err))
+            return false;
         known = &share->callers[share->count++];
         *known = (struct queue_caller){ .caller = caller };
     }

@@ -28,8 +28,8 @@ struct queue_caller {
 
 /* Zeroed: there is no caller. */
 struct queue_share {
-    struct queue_caller *callers; /* owned, [capacity], `count` used: those with requests */
-    int count, capacity;
+    struct queue_caller *callers; /* owned, [count]: those with requests */
+    int count;
     int waiting;
     double request_s; /* mean work of a request, in seconds */
 };

@@ -14,28 +14,9 @@
 #define ENGINE_LOOP_SWITCH_H
 
 #include "engine/loop/engine.h"
+#include "engine/loop/switch_state.h"
 
-enum switch_state {
-    SWITCH_NONE,     /* no switch was asked for yet */
-    SWITCH_CHECKING, /* the calling thread checks the files */
-    SWITCH_DRAINING, /* the old checkpoint finishes its orders or requests and is unloaded */
-    SWITCH_LOADING,
-    SWITCH_DONE,
-    SWITCH_FAILED, /* `error` says why */
-};
 const char *switch_state_name(enum switch_state state); /* "none", "checking", ... */
-
-/* The latest switch that was asked for. */
-struct model_switch {
-    enum switch_state state;
-    char name[MODEL_NAME_MAX_BYTES + 1];
-    bool unloads_first; /* the old checkpoint is unloaded before the new one is loaded */
-    int waits_for;      /* orders that are not finished */
-    uint64_t needed_bytes, available_bytes;
-    double progress; /* 0 to 1, of loading */
-    double took_s;   /* once the switch is over */
-    struct error error;
-};
 
 /* Copies the state of the latest switch. Any thread; does not wait. */
 void engine_get_switch(struct engine *engine, struct model_switch *out);
@@ -73,14 +54,6 @@ bool engine_switch(struct engine *engine, const char *name,
     void (*done)(const struct error *err, void *user), void *user, struct model_switch *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* The keeper of orders. */
-struct engine_orders {
-    /* Counts the orders for the old checkpoint that are neither finished nor set aside. Waits for
-     * the disk. Fails with the reason if nobody will work on them; a switch that waits for them
-     * then fails with it. */
-    bool (*count)(void *user, int *count, struct error *err);
-    void *user;
-};
 /* Called once; what `orders` points to is borrowed until engine_clear_orders returns. */
 void engine_set_orders(struct engine *engine, const struct engine_orders *orders);
 /* `count` is not called again once this has returned: the daemon is stopping. */

@@ -228,10 +228,16 @@ static struct job_claim *let_go(struct training *t) {
     return claim;
 }
 
-/* Reports an event of the job; takes the reference. An event that finds no room is dropped. */
-static void say(struct training *t, const char *type, json_t *json) {
+/* Takes the reference; malloc'd, or NULL without memory. */
+static char *text_of(json_t *json) {
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(json);
+    return text;
+}
+
+/* Reports an event of the job; takes the reference. An event that finds no room is dropped. */
+static void say(struct training *t, const char *type, json_t *json) {
+    char *text = text_of(json);
     if (text && !job_claim_event(t->claim, type, text))
         log_warning("job %s: no room for an event of type %s", job_claim_job(t->claim)->id, type);
     free(text);
@@ -239,9 +245,7 @@ static void say(struct training *t, const char *type, json_t *json) {
 
 static void on_stepped(void *user, const struct train_record *record, int64_t steps) {
     struct training *t = user;
-    json_t *json = train_record_to_json(record);
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(json);
+    char *text = text_of(train_record_to_json(record));
     const struct job_report report = {
         .step = record->step, .steps = steps, .eta_s = record->eta_s, .metrics = text
     };
@@ -249,15 +253,27 @@ static void on_stepped(void *user, const struct train_record *record, int64_t st
     free(text);
 }
 
+/* Gives the other thread a folder, or takes it from there. */
+static void pass_on(struct training *t, char **to, char *folder) {
+    pthread_mutex_lock(&t->lock);
+    free(*to);
+    *to = folder;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static char *take(struct training *t, char **from) {
+    pthread_mutex_lock(&t->lock);
+    char *folder = *from;
+    *from = NULL;
+    pthread_mutex_unlock(&t->lock);
+    return folder;
+}
+
 /* A checkpoint was written. The other thread registers its name. */
 static void on_kept(void *user, int64_t step) {
     struct training *t = user;
-    char *folder = job_folder_path(t->options.folder, job_claim_job(t->claim)->id);
-    pthread_mutex_lock(&t->lock);
-    free(t->changed_folder);
-    t->changed_folder = folder;
-    pthread_cond_signal(&t->changed);
-    pthread_mutex_unlock(&t->lock);
+    pass_on(t, &t->changed_folder, job_folder_path(t->options.folder, job_claim_job(t->claim)->id));
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     const bool is_lora = t->config.method == TRAIN_LORA;
     json_t *json = json_pack("{s:I, s:s?}", "step", (json_int_t)step, "adapter",
@@ -288,18 +304,15 @@ static void on_validated(void *user, int64_t step) {
         if (found)
             say(t, "validation", found);
     }
-    pthread_mutex_lock(&t->lock);
-    free(t->validated_folder);
-    t->validated_folder = folder;
-    pthread_cond_signal(&t->changed);
-    pthread_mutex_unlock(&t->lock);
+    pass_on(t, &t->validated_folder, folder);
 }
 
-static bool has_engine_ended(struct training *t) {
+/* Reads one of the flags that the lock guards. */
+static bool is_set(struct training *t, const bool *flag) {
     pthread_mutex_lock(&t->lock);
-    const bool ended = t->engine_ended;
+    const bool set = *flag;
     pthread_mutex_unlock(&t->lock);
-    return ended;
+    return set;
 }
 
 static bool is_wanted(void *user) {
@@ -313,7 +326,7 @@ static bool between(void *user) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     adapters_device_give(adapters);
     adapters_device_take(adapters);
-    return job_claim_wish(t->claim) == JOB_GO_ON && !has_engine_ended(t);
+    return job_claim_wish(t->claim) == JOB_GO_ON && !is_set(t, &t->engine_ended);
 }
 
 static bool open_job(struct training *t, struct error *err) {
@@ -388,7 +401,7 @@ static void open_next(struct training *t) {
         /* The model may have been unloaded since may_open looked: then nothing is open, and the
          * claim waits for the next model. */
         const bool is_late = err.code == ERROR_UNAVAILABLE && !t->model && !t->job;
-        if (is_late && !has_engine_ended(t)) {
+        if (is_late && !is_set(t, &t->engine_ended)) {
             train_config_finish(&t->config);
             t->config = (struct train_config){ 0 };
             return;
@@ -437,8 +450,7 @@ static void publish(struct training *t) {
         if (json)
             json_object_set_new(json, "warning", json_lenient_string(err.message));
     }
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
+    char *text = text_of(json);
     job_claim_succeed(let_go(t), text); /* takes `text` over */
 }
 
@@ -449,10 +461,7 @@ static bool may_open(struct training *t) {
 
 static void draw_grid(struct training *t) {
     struct error err = { 0 };
-    pthread_mutex_lock(&t->lock);
-    char *folder = t->validated_folder;
-    t->validated_folder = NULL;
-    pthread_mutex_unlock(&t->lock);
+    char *folder = take(t, &t->validated_folder);
     if (folder && !validation_draw_grid(folder, &err))
         log_warning("%s: the grid of validation pictures: %s", folder, err.message);
     free(folder);
@@ -463,10 +472,7 @@ static void name_checkpoints(struct training *t, bool *scanned) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     if (!adapters)
         return;
-    pthread_mutex_lock(&t->lock);
-    char *folder = t->changed_folder;
-    t->changed_folder = NULL;
-    pthread_mutex_unlock(&t->lock);
+    char *folder = take(t, &t->changed_folder);
     if (!*scanned)
         checkpoint_names_scan(adapters, t->options.folder);
     else if (folder)
@@ -502,20 +508,13 @@ static enum stage wait_for_work(struct training *t, bool late) {
     return stage;
 }
 
-static bool is_ending(struct training *t) {
-    pthread_mutex_lock(&t->lock);
-    const bool ending = t->ending;
-    pthread_mutex_unlock(&t->lock);
-    return ending;
-}
-
 static void *open_and_publish(void *user) {
     struct training *t = user;
     bool engine_is_late = false, scanned = false;
     (void)team_leave(); /* models load on one thread, beside the engine's */
     for (;;) {
         const enum stage stage = wait_for_work(t, engine_is_late);
-        if (is_ending(t))
+        if (is_set(t, &t->ending))
             return NULL;
         name_checkpoints(t, &scanned);
         draw_grid(t);

@@ -1,6 +1,7 @@
 #include "engine/prompts/attention.h"
 
 #include "base/limits.h"
+#include "base/list.h"
 #include "engine/prompts/syntax.h"
 
 #include <math.h>
@@ -33,14 +34,8 @@ void attention_finish(struct attention *attention) {
 
 static bool append(struct parser *p, const char *text, size_t size, double weight) {
     struct attention *out = p->out;
-    if (out->count == out->capacity) {
-        const size_t capacity = out->capacity ? 2 * out->capacity : 16;
-        struct attention_piece *pieces = reallocarray(out->pieces, capacity, sizeof(*pieces));
-        if (!pieces)
-            return error_set(p->err, ERROR_NO_MEMORY, "no memory for the pieces of a text");
-        out->pieces = pieces;
-        out->capacity = capacity;
-    }
+    if (!LIST_ROOM(out->pieces, out->count, "the pieces of a text", p->err))
+        return false;
     memcpy(out->text + p->used, text, size);
     out->pieces[out->count++] = (struct attention_piece){ p->used, p->used + size, weight };
     p->used += size;

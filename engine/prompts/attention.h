@@ -20,7 +20,7 @@ struct attention_piece {
 struct attention {
     char *text;                     /* owned: without brackets, weights and escapes */
     struct attention_piece *pieces; /* owned, count of them: at least one */
-    size_t count, capacity;
+    size_t count;
 };
 
 /* Zeroed is fine. */

@@ -1,5 +1,6 @@
 #include "engine/prompts/embeddings.h"
 
+#include "base/list.h"
 #include "base/log.h"
 #include "base/text/utf8.h"
 #include "models/checkpoint/embedding_file.h"
@@ -224,19 +225,17 @@ static struct entry *find_same(const struct embedding_set *before, int folder, c
 static bool add_file(const struct embeddings *e, const struct embedding_set *before, int folder,
     const char *file, struct embedding_set *out, int *passed, struct error *err) {
     const size_t length = name_length(file);
-    struct entry *entry = length ? find_same(before, folder, file) : NULL, **entries;
+    struct entry *entry = length ? find_same(before, folder, file) : NULL;
     if (length == 0)
         return true;
     if (out->count == EMBEDDINGS_MAX)
         return error_set(err, ERROR_TOO_LARGE, "the folder of embeddings %s has more than %d",
             e->folder, EMBEDDINGS_MAX);
-    entries = reallocarray(out->entries, out->count + 1, sizeof(struct entry *));
-    if (!entries)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of embeddings");
-    out->entries = entries;
+    if (!LIST_ROOM(out->entries, out->count, "a list of embeddings", err))
+        return false;
     if (entry) {
         atomic_fetch_add(&entry->holders, 1);
-        entries[out->count++] = entry;
+        out->entries[out->count++] = entry;
         return true;
     }
     entry = calloc(1, sizeof(*entry));
@@ -254,7 +253,7 @@ static bool add_file(const struct embeddings *e, const struct embedding_set *bef
         entry_release(entry);
         return false;
     }
-    entries[out->count++] = entry;
+    out->entries[out->count++] = entry;
     return true;
 }
 

@@ -1,5 +1,7 @@
 #include "engine/prompts/syntax.h"
 
+#include "base/list.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,7 +187,7 @@ static bool read_tag(
 
 static bool add_tag(
     const char *param, const struct tag *tag, struct prompt_parts *out, struct error *err) {
-    struct lora_choice choice, *tags;
+    struct lora_choice choice;
     if (!read_tag(param, tag, &choice, err))
         return false;
     if (out->tag_count == LORAS_PER_REQUEST_MAX) {
@@ -196,11 +198,9 @@ static bool add_tag(
     for (int i = 0; i < out->tag_count; i++)
         if (strcmp(out->tags[i].name, choice.name) == 0)
             return refuse_tag(param, tag, "each adapter at most once", err);
-    tags = reallocarray(out->tags, (size_t)out->tag_count + 1, sizeof(*tags));
-    if (!tags)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a prompt's adapters");
-    out->tags = tags;
-    tags[out->tag_count++] = choice;
+    if (!LIST_ROOM(out->tags, out->tag_count, "a prompt's adapters", err))
+        return false;
+    out->tags[out->tag_count++] = choice;
     return true;
 }
 

@@ -1,6 +1,8 @@
 #include "engine/resolve/resolve.h"
 
 #include "base/limits.h"
+#include "base/list.h"
+#include "base/random.h"
 #include "engine/request/defaults.h"
 #include "engine/prompts/syntax.h"
 
@@ -8,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* The defaults of diffusers' two pipelines. */
 #define INIT_IMAGE_STRENGTH 0.8
@@ -188,23 +189,20 @@ static bool resolve_source(
     return ok;
 }
 
-/* Fills in an open seed: 32 random bits, all that torch's CPU generator uses. */
+/* Fills in an open seed. */
 static bool resolve_seed(struct resolved_request *r, struct error *err) {
     if (r->asked.seed_given)
         return true;
     uint32_t drawn;
-    if (getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn))
-        return error_set(err, ERROR_IO, "the system gives no random seed");
+    if (!random_seed(&drawn, err))
+        return false;
     r->asked.seed = drawn;
     r->asked.seed_given = true;
     return true;
 }
 
 static bool add_warning(struct resolved_request *r, char *text, struct error *err) {
-    char **grown = realloc(r->warnings, sizeof(*grown) * (size_t)(r->warning_count + 1));
-    if (grown)
-        r->warnings = grown;
-    if (!text || !grown) {
+    if (!text || !LIST_ROOM(r->warnings, r->warning_count, "a warning", err)) {
         free(text);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a warning");
     }

@@ -51,10 +51,6 @@ bool scheduler_class_plan(const struct scheduler_class *class,
 bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Sets ERROR_INVALID for this number of steps, with what is allowed. Returns false. */
-bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* Sets ERROR_INVALID for a step that divides by 0 or is not finite with this configuration. Returns
  * false. */
 bool scheduler_refuse_division(

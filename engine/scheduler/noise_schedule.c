@@ -1,8 +1,8 @@
 #include "engine/scheduler/noise_schedule.h"
 
-#include "engine/scheduler/class.h"
-
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 float linspace_f32_at(float start, float stop, int count, int i) {
@@ -140,6 +140,16 @@ int trailing_timestep(int num_train_timesteps, int count, int i) {
      * entries, which decides some ties. */
     double total = num_train_timesteps, second = total - total / count, step = second - total;
     return (int)rint(i == 1 ? second : total + i * step) - 1;
+}
+
+bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, ...) {
+    char value[16], text[192];
+    va_list args;
+    va_start(args, allowed);
+    vsnprintf(text, sizeof(text), allowed, args);
+    va_end(args);
+    snprintf(value, sizeof(value), "%d", steps);
+    return error_field(err, "num_inference_steps", value, "%s", text);
 }
 
 bool noise_schedule_timesteps(

@@ -36,4 +36,8 @@ int trailing_timestep(int num_train_timesteps, int count, int i);
 bool noise_schedule_timesteps(const struct scheduler_config *config, int count, int *out,
     struct error *err) __attribute__((warn_unused_result));
 
+/* Sets ERROR_INVALID for this number of steps, with what is allowed. Returns false. */
+bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, ...)
+    __attribute__((format(printf, 3, 4)));
+
 #endif

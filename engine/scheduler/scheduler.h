@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-/* X(id, name): engine/scheduler/methods/NAME.c defines scheduler_NAME. */
+/* X(id, name): a file of engine/scheduler/methods/ defines scheduler_NAME. */
 #define SCHEDULERS(X)                                                                              \
     X(DDPM, ddpm)                                                                                  \
     X(DDIM, ddim)                                                                                  \
@@ -42,13 +42,15 @@
 enum scheduler_kind { SCHEDULERS(SCHEDULER_KIND) SCHEDULER_COUNT };
 #undef SCHEDULER_KIND
 
+#define SCHEDULER_ALIASES 6 /* at most */
+
 /* The registry. All strings are static. */
 struct scheduler_info {
-    const char *name;           /* "ddim" */
-    const char *class_name;     /* "DDIMScheduler" */
-    const char *display_name;   /* "DDIM" */
-    const char *description;    /* one sentence */
-    const char *const *aliases; /* NULL-terminated */
+    const char *name;                           /* "ddim" */
+    const char *class_name;                     /* "DDIMScheduler" */
+    const char *display_name;                   /* "DDIM" */
+    const char *description;                    /* one sentence */
+    const char *aliases[SCHEDULER_ALIASES + 1]; /* NULL-terminated */
 };
 const struct scheduler_info *scheduler_get_info(enum scheduler_kind kind);
 const char *scheduler_kind_name(enum scheduler_kind kind);

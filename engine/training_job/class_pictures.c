@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/monotonic.h"
 #include "pictures/png_encode.h"
 
 #include <dirent.h>
@@ -20,11 +19,7 @@ struct class_pictures {
     char *prompt; /* borrowed from it */
     struct drawing drawing;
     int64_t wanted; /* drawn-0.png to drawn-(wanted - 1).png */
-    int64_t next;
-    struct resolved_request request;
-    bool asked, drawn, cancelled; /* of picture `next`: request made; result or error there */
-    struct generate_result result;
-    struct error error;
+    int64_t next;   /* the one that is drawn */
 };
 
 /* --- existing pictures --- */
@@ -92,38 +87,16 @@ static bool resolve(struct class_pictures *c, int64_t number, struct error *err)
     r.width = r.height = (int)c->config->resolution;
     r.seed = (uint64_t)(c->config->seed + number);
     r.seed_given = true;
-    return resolve_request(&c->drawing.figures, &r, &c->request, err) ||
-           error_prefix(err, "class pictures");
-}
-
-static void on_done(struct generate_result *result, const struct error *err, void *user) {
-    struct class_pictures *c = user;
-    if (result)
-        c->result = *result;
-    else
-        c->error = *err;
-    c->drawn = true;
-}
-
-static bool is_cancelled(void *user) {
-    return ((const struct class_pictures *)user)->cancelled;
-}
-
-static bool ask(struct class_pictures *c, struct error *err) {
-    const struct studio_hooks hooks = { .is_cancelled = is_cancelled, .done = on_done, .user = c };
-    if (!resolve(c, c->next, err))
-        return false;
-    c->asked = true;
-    return studio_admit(c->drawing.studio, &c->request, &hooks, monotonic_seconds(), err);
+    return drawing_resolve(&c->drawing, &r, err) || error_prefix(err, "class pictures");
 }
 
 static bool keep(struct class_pictures *c, struct error *err) {
-    const struct generate_result *r = &c->result;
+    const struct generate_result *r = &c->drawing.result;
     char path[PATH_MAX];
     uint8_t *png;
     size_t size;
-    if (c->error.code != ERROR_NONE) {
-        *err = c->error;
+    if (c->drawing.error.code != ERROR_NONE) {
+        *err = c->drawing.error;
         return error_prefix(err, "class picture %lld", (long long)c->next);
     }
     if (!picture_path(c->folder, c->next, path))
@@ -136,28 +109,20 @@ static bool keep(struct class_pictures *c, struct error *err) {
     return ok;
 }
 
-static void forget(struct class_pictures *c) {
-    if (c->asked)
-        resolved_request_finish(&c->request);
-    generate_result_finish(&c->result);
-    c->result = (struct generate_result){ 0 };
-    c->asked = c->drawn = false;
-}
-
 bool class_pictures_advance(struct class_pictures *c, bool *done, struct error *err) {
     bool ok = true;
-    if (c->drawn) {
+    if (c->drawing.drawn) {
         ok = keep(c, err);
-        forget(c);
+        drawing_forget(&c->drawing);
         c->next++;
-    } else if (c->asked) {
+    } else if (c->drawing.asked) {
         ok = studio_work(c->drawing.studio, err);
     } else {
         while (c->next < c->wanted && is_there(c->folder, c->next))
             c->next++;
-        ok = c->next == c->wanted || ask(c, err);
+        ok = c->next == c->wanted || (resolve(c, c->next, err) && drawing_admit(&c->drawing, err));
     }
-    *done = ok && c->next == c->wanted && !c->asked;
+    *done = ok && c->next == c->wanted && !c->drawing.asked;
     return ok;
 }
 
@@ -165,10 +130,11 @@ bool class_pictures_advance(struct class_pictures *c, bool *done, struct error *
 
 /* Takes the memory for one picture, and refuses what the models cannot do. */
 static bool plan(struct class_pictures *c, struct error *err) {
-    const bool ok = resolve(c, 0, err) && model_stages_plan(c->drawing.stages, &c->request, err);
-    for (int i = 0; ok && i < c->request.warning_count; i++)
-        log_warning("class_prompt: %s", c->request.warnings[i]);
-    resolved_request_finish(&c->request);
+    const bool ok = resolve(c, 0, err) &&
+                    model_stages_plan(c->drawing.stages, &c->drawing.request, err);
+    for (int i = 0; ok && i < c->drawing.request.warning_count; i++)
+        log_warning("class_prompt: %s", c->drawing.request.warnings[i]);
+    drawing_forget(&c->drawing);
     return ok;
 }
 
@@ -193,13 +159,8 @@ bool class_pictures_create(const char *folder, const struct train_config *config
 }
 
 void class_pictures_destroy(struct class_pictures *c) {
-    struct error ignored;
     if (!c)
         return;
-    c->cancelled = true;
-    while (c->asked && !c->drawn && studio_work(c->drawing.studio, &ignored))
-        ;
-    forget(c);
     drawing_finish(&c->drawing);
     free(c);
 }

@@ -1,5 +1,7 @@
 #include "engine/training_job/drawing.h"
 
+#include "base/monotonic.h"
+
 #define CALL_ROWS 2 /* one picture with guidance */
 
 bool drawing_init(const struct drawing_models *models, struct drawing *d, struct error *err) {
@@ -29,7 +31,44 @@ bool drawing_init(const struct drawing_models *models, struct drawing *d, struct
     return studio_create(&table, CALL_ROWS, &d->studio, err);
 }
 
+static void on_done(struct generate_result *result, const struct error *err, void *user) {
+    struct drawing *d = user;
+    if (result)
+        d->result = *result;
+    else
+        d->error = *err;
+    d->drawn = true;
+}
+
+static bool is_cancelled(void *user) {
+    return ((const struct drawing *)user)->cancelled;
+}
+
+bool drawing_resolve(struct drawing *d, const struct generate_request *request, struct error *err) {
+    d->asked = resolve_request(&d->figures, request, &d->request, err);
+    return d->asked;
+}
+
+bool drawing_admit(struct drawing *d, struct error *err) {
+    const struct studio_hooks hooks = { .is_cancelled = is_cancelled, .done = on_done, .user = d };
+    return studio_admit(d->studio, &d->request, &hooks, monotonic_seconds(), err);
+}
+
+void drawing_forget(struct drawing *d) {
+    if (d->asked)
+        resolved_request_finish(&d->request);
+    generate_result_finish(&d->result);
+    d->result = (struct generate_result){ 0 };
+    d->error = (struct error){ 0 };
+    d->asked = d->drawn = false;
+}
+
 void drawing_finish(struct drawing *d) {
+    struct error ignored;
+    d->cancelled = true;
+    while (d->studio && !studio_is_idle(d->studio) && studio_work(d->studio, &ignored))
+        ;
+    drawing_forget(d);
     studio_destroy(d->studio);
     model_stages_destroy(d->stages);
     arena_destroy(d->arena);

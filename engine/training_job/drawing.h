@@ -16,16 +16,31 @@ struct drawing_models { /* all borrowed */
     int default_px;               /* side of a picture of the default size */
 };
 
-/* A zeroed one can be finished. Call drawing_finish only when no request is left. */
+/* A zeroed one can be finished. It stays where it is while a request is under way. */
 struct drawing {
     struct arena *arena;         /* owned */
     struct model_stages *stages; /* owned */
     struct studio *studio;       /* owned */
     struct resolve_figures figures;
+    /* The request: `asked` from drawing_resolve to drawing_forget, `drawn` once it has ended, with
+     * `result` or `error`. */
+    struct resolved_request request;
+    bool asked, drawn, cancelled;
+    struct generate_result result;
+    struct error error;
 };
 
 bool drawing_init(const struct drawing_models *models, struct drawing *out, struct error *err)
     __attribute__((warn_unused_result));
+/* Cancels the request, if there is one. */
 void drawing_finish(struct drawing *drawing);
+
+/* Fills in `request`. */
+bool drawing_resolve(struct drawing *drawing, const struct generate_request *request,
+    struct error *err) __attribute__((warn_unused_result));
+/* Draws `request` from now on; call studio_work until it is drawn. */
+bool drawing_admit(struct drawing *drawing, struct error *err) __attribute__((warn_unused_result));
+/* Finishes the request, which is not being drawn, and its result. */
+void drawing_forget(struct drawing *drawing);
 
 #endif

@@ -155,41 +155,12 @@ char *job_folder_validation_file(const char *folder, const char *name) {
     return asprintf(&path, "%s/validation/%s", folder, name) < 0 ? NULL : path;
 }
 
-static int by_step(const void *a, const void *b) {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The steps of a folder's step-STEP folders, ascending; malloc'd. */
-static bool list_steps(const char *path, int64_t **steps, size_t *count) {
-    DIR *dir = opendir(path);
-    bool ok = true;
-    *steps = NULL;
-    *count = 0;
-    for (struct dirent *e; dir && ok && (e = readdir(dir));) {
-        long long step;
-        if (sscanf(e->d_name, "step-%lld", &step) != 1)
-            continue;
-        int64_t *grown = realloc(*steps, (*count + 1) * sizeof(*grown));
-        ok = grown;
-        if (ok) {
-            *steps = grown;
-            grown[(*count)++] = step;
-        }
-    }
-    if (dir)
-        closedir(dir);
-    if (*count)
-        qsort(*steps, *count, sizeof(**steps), by_step);
-    return ok;
-}
-
 bool job_folder_validations(const char *folder, json_t **out, struct error *err) {
     char *path = job_folder_validation(folder);
     int64_t *steps = NULL;
     size_t count = 0;
     json_t *list = json_array();
-    bool ok = path && list && list_steps(path, &steps, &count);
+    bool ok = path && list && checkpoint_list_named(path, "step-", &steps, &count, NULL);
     for (size_t i = 0; ok && i < count; i++) {
         char *step = job_folder_validation_step(folder, steps[i]);
         char *file = step ? file_join(step, VALIDATION_LIST) : NULL;

@@ -284,15 +284,6 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
            end_step(t, trainer_get_phase(t->trainer) == TRAINER_DONE, err);
 }
 
-const char *training_job_phase(const struct training_job *t) {
-    if (!t->trainer)
-        return t->class_pictures ? "drawing" : "loading";
-    return t->done                                             ? "done"
-           : training_job_is_validating(t)                     ? "validating"
-           : trainer_get_phase(t->trainer) == TRAINER_ENCODING ? "encoding"
-                                                               : "training";
-}
-
 void training_job_steps(const struct training_job *t, int64_t *step, int64_t *steps) {
     *step = t->trainer ? trainer_step(t->trainer) : 0;
     *steps = t->trainer ? trainer_steps(t->trainer) : 0;

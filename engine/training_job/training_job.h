@@ -93,8 +93,6 @@ bool training_job_advance(struct training_job *training, bool *done, struct erro
 bool training_job_keep(struct training_job *training, struct error *err)
     __attribute__((warn_unused_result));
 
-/* "loading", "drawing" (of class pictures), "encoding", "training", "validating", "done". */
-const char *training_job_phase(const struct training_job *training);
 /* Optimizer steps: done, and in all (0 until the models are loaded). */
 void training_job_steps(const struct training_job *training, int64_t *step, int64_t *steps);
 /* Path of the finished adapter or model; borrowed. */

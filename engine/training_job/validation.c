@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/monotonic.h"
 #include "engine/training_job/folder.h"
 #include "pictures/png_encode.h"
 
@@ -14,16 +13,13 @@
 struct validation {
     struct validation_options options;
     struct drawing drawing;
-    bool busy, cancelled;
+    bool busy;
     int64_t step;
     double loss;
     const struct row_overlay *overlay;
     json_t *pictures; /* owned: those written so far */
     size_t prompt;    /* the current one */
-    struct resolved_request request;
-    bool asked, drawn; /* for this prompt: `request` is made; `result` is there */
-    struct generate_result result;
-    int written; /* number of the result's pictures */
+    int written;      /* number of its pictures */
 };
 
 /* --- one prompt's request --- */
@@ -56,15 +52,16 @@ static struct generate_request request_of(const struct train_config *c, size_t p
 
 /* The request of image `index` as a client would send it, for a PNG's text chunk; malloc'd. */
 static char *describe(const struct validation *v, int index) {
-    const struct generate_request *asked = &v->request.asked;
+    const struct generate_request *asked = &v->drawing.request.asked;
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     const bool named = job_folder_checkpoint_name(v->options.config->name, v->step, name);
     json_t *json = json_pack("{s:s, s:s, s:I, s:i, s:f, s:i, s:i, s:o, s:[{s:s, s:i}]}", "prompt",
         asked->prompts[0], "negative_prompt", asked->negative_prompt ? asked->negative_prompt : "",
-        "seed", (json_int_t)resolved_request_seed(&v->request, index), "num_inference_steps",
-        asked->num_inference_steps, "guidance_scale", asked->guidance_scale, "width", asked->width,
-        "height", asked->height, "scheduler", scheduler_config_to_json(&v->request.scheduler),
-        "loras", "name", named ? name : v->options.config->name, "weight", 1);
+        "seed", (json_int_t)resolved_request_seed(&v->drawing.request, index),
+        "num_inference_steps", asked->num_inference_steps, "guidance_scale", asked->guidance_scale,
+        "width", asked->width, "height", asked->height, "scheduler",
+        scheduler_config_to_json(&v->drawing.request.scheduler), "loras", "name",
+        named ? name : v->options.config->name, "weight", 1);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(json);
     return text;
@@ -72,41 +69,24 @@ static char *describe(const struct validation *v, int index) {
 
 static bool resolve(struct validation *v, size_t prompt, struct error *err) {
     const struct generate_request request = request_of(v->options.config, prompt);
-    return resolve_request(&v->drawing.figures, &request, &v->request, err);
-}
-
-static void on_done(struct generate_result *result, const struct error *err, void *user) {
-    struct validation *v = user;
-    if (result)
-        v->result = *result;
-    else if (!v->cancelled)
-        log_warning(
-            "validation at step %lld, prompt %zu: %s", (long long)v->step, v->prompt, err->message);
-    v->drawn = true;
-}
-
-static bool is_cancelled(void *user) {
-    return ((const struct validation *)user)->cancelled;
+    return drawing_resolve(&v->drawing, &request, err);
 }
 
 /* Encodes the texts again at every step if the text encoder is trained. */
 static bool ask(struct validation *v, struct error *err) {
     const bool texts = v->options.config->train_text_encoder;
-    const struct studio_hooks hooks = { .is_cancelled = is_cancelled, .done = on_done, .user = v };
-    if (!resolve(v, v->prompt, err))
-        return false;
-    v->asked = true;
-    return adapter_set_create(v->overlay, texts ? v->overlay : NULL,
-               texts ? (uint64_t)v->step + 1 : 0, &v->request.adapters, err) &&
-           studio_admit(v->drawing.studio, &v->request, &hooks, monotonic_seconds(), err);
+    return resolve(v, v->prompt, err) &&
+           adapter_set_create(v->overlay, texts ? v->overlay : NULL,
+               texts ? (uint64_t)v->step + 1 : 0, &v->drawing.request.adapters, err) &&
+           drawing_admit(&v->drawing, err);
 }
 
-static void next_prompt(struct validation *v) {
-    if (v->asked)
-        resolved_request_finish(&v->request);
-    generate_result_finish(&v->result);
-    v->result = (struct generate_result){ 0 };
-    v->asked = v->drawn = false;
+/* `why`: the reason if it was not drawn. */
+static void next_prompt(struct validation *v, const struct error *why) {
+    if (why->code != ERROR_NONE)
+        log_warning(
+            "validation at step %lld, prompt %zu: %s", (long long)v->step, v->prompt, why->message);
+    drawing_forget(&v->drawing);
     v->written = 0;
     v->prompt++;
 }
@@ -124,14 +104,15 @@ static bool write_bytes(
 }
 
 static bool note_picture(struct validation *v, int index, const char *name, struct error *err) {
-    json_t *json = json_pack("{s:s, s:s, s:I}", "file", name, "prompt", v->request.asked.prompts[0],
-        "seed", (json_int_t)resolved_request_seed(&v->request, index));
+    json_t *json = json_pack("{s:s, s:s, s:I}", "file", name, "prompt",
+        v->drawing.request.asked.prompts[0], "seed",
+        (json_int_t)resolved_request_seed(&v->drawing.request, index));
     return json_array_append_new(v->pictures, json) == 0 ||
            error_set(err, ERROR_NO_MEMORY, "no memory for a list of pictures");
 }
 
 static bool keep_picture(struct validation *v, int index, const char *folder, struct error *err) {
-    const struct generate_result *r = &v->result;
+    const struct generate_result *r = &v->drawing.result;
     char name[32], tag[48], *text = describe(v, index);
     const struct png_text_chunk chunk = { "latentd", text };
     uint8_t *png;
@@ -214,18 +195,15 @@ bool validation_advance(struct validation *v, struct error *err) {
         return true;
     if (v->prompt == v->options.config->validation_prompts.count) {
         finish(v);
-    } else if (!v->asked) {
-        if (!ask(v, &why)) {
-            log_warning("validation at step %lld, prompt %zu: %s", (long long)v->step, v->prompt,
-                why.message);
-            next_prompt(v);
-        }
-    } else if (!v->drawn) {
+    } else if (!v->drawing.asked) {
+        if (!ask(v, &why))
+            next_prompt(v, &why);
+    } else if (!v->drawing.drawn) {
         return studio_work(v->drawing.studio, err);
-    } else if (v->written < v->result.image_count) {
+    } else if (v->written < v->drawing.result.image_count) {
         write_one(v);
     } else {
-        next_prompt(v);
+        next_prompt(v, &v->drawing.error);
     }
     return true;
 }
@@ -237,10 +215,10 @@ static bool plan(struct validation *v, struct error *err) {
     bool ok = true;
     for (size_t i = 0; ok && i < v->options.config->validation_prompts.count; i++) {
         ok = resolve(v, i, err);
-        for (int k = 0; ok && k < v->request.warning_count; k++)
-            log_warning("validation_prompts[%zu]: %s", i, v->request.warnings[k]);
-        ok = ok && model_stages_plan(v->drawing.stages, &v->request, err);
-        resolved_request_finish(&v->request);
+        for (int k = 0; ok && k < v->drawing.request.warning_count; k++)
+            log_warning("validation_prompts[%zu]: %s", i, v->drawing.request.warnings[k]);
+        ok = ok && model_stages_plan(v->drawing.stages, &v->drawing.request, err);
+        drawing_forget(&v->drawing);
     }
     return ok || error_prefix(err, "validation pictures");
 }
@@ -262,14 +240,8 @@ bool validation_create(
 }
 
 void validation_destroy(struct validation *v) {
-    struct error ignored;
     if (!v)
         return;
-    v->cancelled = true;
-    while (v->asked && !v->drawn && studio_work(v->drawing.studio, &ignored))
-        ;
-    if (v->asked)
-        next_prompt(v);
     json_decref(v->pictures);
     drawing_finish(&v->drawing);
     free(v);

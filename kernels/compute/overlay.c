@@ -1,5 +1,6 @@
 #include "kernels/compute/overlay.h"
 
+#include "base/list.h"
 #include "kernels/check.h"
 
 #include <stdlib.h>
@@ -220,7 +221,7 @@ struct change {
     const struct packed *target;      /* borrowed, and so is what it becomes: */
     const struct packed *replacement; /* or NULL */
     struct low_rank_term *terms;      /* owned */
-    int count, room;
+    int count;
 };
 
 /* Of one norm. */
@@ -231,9 +232,9 @@ struct norm_change {
 
 struct row_overlay {
     struct change *changes; /* owned, by their targets' serial numbers */
-    size_t count, room;
+    size_t count;
     struct norm_change *norms; /* owned */
-    size_t norm_count, norm_room;
+    size_t norm_count;
     uint64_t serial; /* no other has or had it */
 };
 
@@ -283,16 +284,8 @@ static struct change *change_for(
     const size_t at = place_of(overlay, target->serial);
     if (at < overlay->count && overlay->changes[at].target == target)
         return &overlay->changes[at];
-    if (overlay->count == overlay->room) {
-        const size_t room = overlay->room ? 2 * overlay->room : 64;
-        struct change *changes = reallocarray(overlay->changes, room, sizeof(*changes));
-        if (!changes) {
-            error_set(err, ERROR_NO_MEMORY, "no memory for an overlay of %zu weights", room);
-            return NULL;
-        }
-        overlay->changes = changes;
-        overlay->room = room;
-    }
+    if (!LIST_ROOM(overlay->changes, overlay->count, "an overlay's weights", err))
+        return NULL;
     struct change *change = &overlay->changes[at];
     memmove(change + 1, change, (overlay->count - at) * sizeof(*change));
     overlay->count++;
@@ -309,16 +302,8 @@ bool row_overlay_add_low_rank(struct row_overlay *overlay, const struct packed *
             (long long)pair->n, (long long)pair->k, (long long)first, (long long)target->n,
             (long long)target->k);
     struct change *change = change_for(overlay, target, err);
-    if (!change)
+    if (!change || !LIST_ROOM(change->terms, change->count, "the terms of a weight", err))
         return false;
-    if (change->count == change->room) {
-        const int room = change->room ? 2 * change->room : 4;
-        struct low_rank_term *terms = reallocarray(change->terms, (size_t)room, sizeof(*terms));
-        if (!terms)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for %d terms of a weight", room);
-        change->terms = terms;
-        change->room = room;
-    }
     change->terms[change->count++] = low_rank_pair_term(pair, first, scale);
     return true;
 }
@@ -353,14 +338,8 @@ bool row_overlay_replace_norm(struct row_overlay *overlay, const struct tensor *
         return error_set(err, ERROR_INTERNAL,
             "a norm's parameters [%lld] cannot stand for those [%lld], or already do",
             (long long)scale->shape[0], (long long)gamma->shape[0]);
-    if (overlay->norm_count == overlay->norm_room) {
-        const size_t room = overlay->norm_room ? 2 * overlay->norm_room : 32;
-        struct norm_change *norms = reallocarray(overlay->norms, room, sizeof(*norms));
-        if (!norms)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for an overlay of %zu norms", room);
-        overlay->norms = norms;
-        overlay->norm_room = room;
-    }
+    if (!LIST_ROOM(overlay->norms, overlay->norm_count, "an overlay's norms", err))
+        return false;
     overlay->norms[overlay->norm_count++] = (struct norm_change){ gamma->data, *scale, *shift };
     return true;
 }
@@ -691,6 +670,14 @@ static bool next_run(const struct overlay *o, const struct packed *target,
     return terms;
 }
 
+/* tensor_rows in *rows; NULL stays NULL. */
+static const struct tensor *rows_of(
+    const struct tensor *t, int64_t first, int64_t count, struct tensor *rows) {
+    if (t)
+        *rows = tensor_rows(t, first, count);
+    return t ? rows : NULL;
+}
+
 static void run_linear(struct compute *c, const struct overlay *o, const struct linear_args *args) {
     const struct packed *target = args->weight;
     const bool activated = args->activation != ACTIVATION_NONE || (target->geglu && !args->ungated);
@@ -699,12 +686,10 @@ static void run_linear(struct compute *c, const struct overlay *o, const struct 
         const struct packed *weight = weight_of(o, first, target);
         const struct tensor x = tensor_rows(args->x, first, count);
         struct tensor y = tensor_rows(args->y, first, count), residual;
-        if (args->residual)
-            residual = tensor_rows(args->residual, first, count);
         struct linear_args a = *args;
         a.x = &x;
         a.y = &y;
-        a.residual = args->residual ? &residual : NULL;
+        a.residual = rows_of(args->residual, first, count, &residual);
         if (apart) {
             (target->geglu ? run_geglu : run_activated)(c, o, &a, first, weight);
             continue;
@@ -737,23 +722,14 @@ static void run_conv2d(struct compute *c, const struct overlay *o, const struct 
         const bool apart = next_run(o, target, other, widened, first, &count);
         const struct tensor x = tensor_rows(args->x, first, count);
         struct tensor y = tensor_rows(args->y, first, count), row_add, residual, shortcut;
-        struct conv2d_args a = { .x = &x,
+        const struct conv2d_args a = { .x = &x,
             .weight = weight_of(o, first, target),
-            .y = &y,
-            .row_add_offset = args->row_add_offset };
-        if (args->row_add) {
-            row_add = tensor_rows(args->row_add, first, count);
-            a.row_add = &row_add;
-        }
-        if (args->residual) {
-            residual = tensor_rows(args->residual, first, count);
-            a.residual = &residual;
-        }
-        if (other) {
-            shortcut = tensor_rows(args->shortcut, first, count);
-            a.shortcut = &shortcut;
-            a.shortcut_weight = weight_of(o, first, other);
-        }
+            .row_add = rows_of(args->row_add, first, count, &row_add),
+            .row_add_offset = args->row_add_offset,
+            .residual = rows_of(args->residual, first, count, &residual),
+            .shortcut = rows_of(args->shortcut, first, count, &shortcut),
+            .shortcut_weight = other ? weight_of(o, first, other) : NULL,
+            .y = &y };
         if (apart)
             run_widened(c, o, &a, first, target);
         else
@@ -793,10 +769,9 @@ static void run_group_norm(
         struct group_norm_args a = *args;
         a.x = &x;
         a.y = &y;
-        if (args->more) {
-            more = tensor_rows(args->more, first, count);
+        a.more = rows_of(args->more, first, count, &more);
+        if (args->joined) {
             joined = tensor_rows(args->joined, first, count);
-            a.more = &more;
             a.joined = &joined;
         }
         a.gamma = change ? &change->scale : args->gamma;
@@ -830,37 +805,26 @@ static bool has_rows(struct compute *c, const struct tensor *x, const char *name
 
 bool overlay_run(struct compute *c, enum operation operation, const void *args) {
     const struct overlay *overlay = c->overlay;
-    if (operation == OPERATION_linear) {
-        const struct linear_args *a = args;
-        if (has_rows(c, a->x, "linear")) {
-            c->overlay = NULL; /* for the calls that it is made of */
-            run_linear(c, overlay, a);
-        }
-    } else if (operation == OPERATION_conv2d) {
-        const struct conv2d_args *a = args;
-        if (has_rows(c, a->x, "conv2d")) {
-            c->overlay = NULL;
-            run_conv2d(c, overlay, a);
-        }
-    } else if (operation == OPERATION_group_norm) {
-        const struct group_norm_args *a = args;
-        if (!changes_norm(overlay, a->gamma))
-            return false;
-        if (has_rows(c, a->x, "group_norm")) {
-            c->overlay = NULL;
-            run_group_norm(c, overlay, a);
-        }
-    } else if (operation == OPERATION_layer_norm) {
-        const struct layer_norm_args *a = args;
-        if (!changes_norm(overlay, a->gamma))
-            return false;
-        if (has_rows(c, a->x, "layer_norm")) {
-            c->overlay = NULL;
-            run_layer_norm(c, overlay, a);
-        }
-    } else {
+#define RUN(name, changes)                                                                         \
+    case OPERATION_##name: {                                                                       \
+        const struct name##_args *a = args;                                                        \
+        if (!(changes))                                                                            \
+            return false;                                                                          \
+        if (has_rows(c, a->x, #name)) {                                                            \
+            c->overlay = NULL; /* for the calls that it is made of */                              \
+            run_##name(c, overlay, a);                                                             \
+        }                                                                                          \
+        break;                                                                                     \
+    }
+    switch (operation) {
+        RUN(linear, true)
+        RUN(conv2d, true)
+        RUN(group_norm, changes_norm(overlay, a->gamma))
+        RUN(layer_norm, changes_norm(overlay, a->gamma))
+    default:
         return false;
     }
+#undef RUN
     c->overlay = overlay;
     return true;
 }

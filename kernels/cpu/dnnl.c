@@ -441,13 +441,15 @@ static bool is_plain(dnnl_primitive_desc_t description) {
            strncmp(name, "ref", 3) == 0;
 }
 
-static bool cached_create_back(
+/* A gradient turns the weight of the layer's own form (make_turn) and has no bias. */
+static bool cached_create(
     struct dnnl_layer *l, const struct shape *shape, struct cached **out, struct error *err) {
+    const bool back = shape->back, conv_back = back && l->geometry.kernel;
     const dnnl_query_t queries[MEMORIES] = {
-        l->geometry.kernel ? dnnl_query_diff_dst_md : dnnl_query_src_md,
+        conv_back ? dnnl_query_diff_dst_md : dnnl_query_src_md,
         dnnl_query_weights_md,
-        dnnl_query_undef,
-        l->geometry.kernel ? dnnl_query_diff_src_md : dnnl_query_dst_md,
+        dnnl_query_weights_md,
+        conv_back ? dnnl_query_diff_src_md : dnnl_query_dst_md,
         dnnl_query_scratchpad_md,
     };
     dnnl_primitive_desc_t description;
@@ -456,47 +458,21 @@ static bool cached_create_back(
         return error_set(err, ERROR_NO_MEMORY, "no memory for a primitive");
     c->shape = *shape;
     bool ok = describe(l, shape, &description, err);
-    if (ok && is_plain(description))
+    if (ok && back && is_plain(description))
         ok = error_set(err, ERROR_UNSUPPORTED, "oneDNN has no fast gradient of this layer");
+    if (ok && !back)
+        ok = lay_out(l, dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0), err);
     for (int i = 0; ok && i < MEMORIES; i++) {
-        if (i == 2) /* no bias */
+        if (back && i == 2)
             continue;
-        const_dnnl_memory_desc_t md = dnnl_primitive_desc_query_md(description, queries[i], 0);
-        if (i == 4)
-            c->scratch_bytes = dnnl_memory_desc_get_size(md);
-        ok = memory_create(&c->memories[i], md, err);
-    }
-    ok = ok && make_turn(l, c, memory_md(c->memories[1]), err) &&
-         make_primitive(&c->primitive, description, err);
-    if (description)
-        dnnl_primitive_desc_destroy(description);
-    if (!ok) {
-        cached_destroy(c);
-        return false;
-    }
-    *out = c;
-    return true;
-}
-
-static bool cached_create(
-    struct dnnl_layer *l, const struct shape *shape, struct cached **out, struct error *err) {
-    static const dnnl_query_t queries[MEMORIES] = { dnnl_query_src_md, dnnl_query_weights_md,
-        dnnl_query_weights_md, dnnl_query_dst_md, dnnl_query_scratchpad_md };
-    dnnl_primitive_desc_t description;
-    struct cached *c = calloc(1, sizeof(*c));
-    if (!c)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a primitive");
-    c->shape = *shape;
-    bool ok = describe(l, shape, &description, err);
-    ok = ok && lay_out(l, dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0), err);
-    for (int i = 0; ok && i < MEMORIES; i++) {
         const_dnnl_memory_desc_t md = dnnl_primitive_desc_query_md(
             description, queries[i], i == 2 ? 1 : 0);
         if (i == 4)
             c->scratch_bytes = dnnl_memory_desc_get_size(md);
         ok = memory_create(&c->memories[i], md, err);
     }
-    ok = ok && make_primitive(&c->primitive, description, err);
+    ok = ok && (!back || make_turn(l, c, memory_md(c->memories[1]), err)) &&
+         make_primitive(&c->primitive, description, err);
     if (description)
         dnnl_primitive_desc_destroy(description);
     if (!ok) {
@@ -521,7 +497,7 @@ static struct cached *find(struct dnnl_layer *l, const struct shape *shape, stru
         }
     }
     struct cached *c = NULL;
-    if (!(shape->back ? cached_create_back : cached_create)(l, shape, &c, err))
+    if (!cached_create(l, shape, &c, err))
         return NULL;
     c->next = l->cache;
     l->cache = c;

@@ -3,6 +3,8 @@
  * call added to what was there, and its inputs' are written or added to. */
 #include "kernels/tape/plan.h"
 
+#include "base/list.h"
+
 #include <stdlib.h>
 
 /* Where the walk is. */
@@ -36,8 +38,7 @@ static bool outside_place(struct walk *w, struct interval i, size_t *at) {
             return error_set(w->err, ERROR_UNSUPPORTED,
                 "tensors outside of a training pass's arena overlap in part");
     }
-    if (!tape_grow((void **)&tape->outsides, &tape->outside_room, tape->outside_count,
-            sizeof(*tape->outsides), w->err))
+    if (!LIST_ROOM(tape->outsides, tape->outside_count, "the plan of a training pass", w->err))
         return false;
     size_t *end = &tape->block_bytes[BLOCK_OUTSIDE];
     *at = *end;

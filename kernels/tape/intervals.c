@@ -1,5 +1,7 @@
 #include "kernels/tape/intervals.h"
 
+#include "base/list.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,15 +22,9 @@ static size_t place_of(const struct intervals *set, uintptr_t at) {
 static void replace(
     struct intervals *set, size_t first, size_t end, const struct interval *items, size_t count) {
     const size_t after = set->count - (end - first) + count;
-    if (after > set->room) {
-        const size_t room = set->room ? 2 * set->room : 16;
-        struct interval *grown = reallocarray(set->items, room, sizeof(*grown));
-        if (!grown) {
-            set->failed = true;
-            return;
-        }
-        set->items = grown;
-        set->room = room;
+    if (after > set->count && !LIST_ROOM(set->items, set->count, "intervals", NULL)) {
+        set->failed = true;
+        return;
     }
     if (set->count > end)
         memmove(
@@ -63,10 +59,6 @@ void intervals_subtract(struct intervals *set, struct interval i) {
         replace(set, first, end, left, count);
 }
 
-void intervals_clear(struct intervals *set) {
-    set->count = 0;
-}
-
 void intervals_finish(struct intervals *set) {
     free(set->items);
     *set = (struct intervals){ 0 };
@@ -92,11 +84,6 @@ bool intervals_piece(
 bool intervals_overlap(const struct intervals *set, struct interval i) {
     struct interval piece;
     return intervals_piece(set, i, true, &piece);
-}
-
-bool intervals_cover(const struct intervals *set, struct interval i) {
-    struct interval piece;
-    return !intervals_piece(set, i, false, &piece);
 }
 
 size_t intervals_common_bytes(const struct intervals *a, const struct intervals *b) {

@@ -15,17 +15,15 @@ struct interval {
 /* A zeroed one is empty. */
 struct intervals {
     struct interval *items; /* owned */
-    size_t count, room;
+    size_t count;
     bool failed; /* an allocation failed: the set is no longer valid */
 };
 
 void intervals_add(struct intervals *set, struct interval i);
 void intervals_subtract(struct intervals *set, struct interval i);
-void intervals_clear(struct intervals *set); /* keeps its room */
 void intervals_finish(struct intervals *set);
 
 bool intervals_overlap(const struct intervals *set, struct interval i);
-bool intervals_cover(const struct intervals *set, struct interval i);
 /* Finds the first piece of i that is in the set, or, with `in` false, that is not. Returns false if
  * there is none. */
 bool intervals_piece(

@@ -35,7 +35,7 @@ struct work {
 };
 struct works {
     struct work *items; /* owned */
-    size_t count, room;
+    size_t count;
 };
 
 /* A call of the forward. */
@@ -53,18 +53,30 @@ struct outside {
     size_t at; /* in BLOCK_OUTSIDE */
 };
 
+/* The sizes and counts of the plan. */
+struct tape_figures {
+    size_t saved_bytes, scratch_bytes; /* parts of tape_bytes */
+    int calls;                         /* in the forward */
+    int adjoints;                      /* in the backward */
+    int again; /* calls of the forward that the backward runs a second time */
+    int segments;
+    int advances;                               /* in a pass */
+    double forward_flops, flops, advance_flops; /* of the forward, a pass, the largest advance */
+    double call_flops;                          /* of the most expensive call */
+};
+
 struct tape {
     const struct kernels *kernels;     /* borrowed */
     struct tape_parameter *parameters; /* owned, as are all arrays here */
     int parameter_count;
     struct traced *calls;
-    size_t call_count, call_room;
+    size_t call_count;
     bool splits; /* a low_rank is being split into its terms */
 
     uintptr_t base; /* where planned addresses begin */
     size_t block_bytes[BLOCK_COUNT];
     struct outside *outsides;
-    size_t outside_count, outside_room;
+    size_t outside_count;
 
     struct works adjoints; /* the calls in it are owned; in order */
     size_t ending;         /* in adjoints: where the work after all calls' adjoints begins */
@@ -100,10 +112,6 @@ static inline bool tape_place(
 }
 
 bool works_add(struct works *works, const struct work *work, struct error *err)
-    __attribute__((warn_unused_result));
-
-/* Makes room for one more item after `count` items. */
-bool tape_grow(void **items, size_t *room, size_t count, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 
 /* The parameter with this `kind` and `what`, or NULL. */

@@ -7,6 +7,8 @@
  * saves until its adjoints have run. */
 #include "kernels/tape/plan.h"
 
+#include "base/list.h"
+
 #include <stdlib.h>
 
 /* Where values have been copied to, as long as they are the same. */
@@ -16,7 +18,7 @@ struct copy {
 };
 struct copies {
     struct copy *items; /* owned */
-    size_t count, room;
+    size_t count;
 };
 
 struct restore {
@@ -32,7 +34,7 @@ struct builder {
     bool *again;              /* owned: of each call, whether the backward runs it */
     struct copies kept, saved;
     struct restore *restores; /* owned */
-    size_t restore_count, restore_room;
+    size_t restore_count;
     size_t kept_bytes, segment_bytes, most_segment_bytes;
     size_t *by_call; /* borrowed, or NULL */
     struct error *err;
@@ -55,7 +57,7 @@ static bool is_held(const struct builder *b, size_t segment) {
 /* --- copies --- */
 
 static void copies_add(struct builder *b, struct copies *c, struct interval of, uintptr_t at) {
-    b->ok = b->ok && tape_grow((void **)&c->items, &c->room, c->count, sizeof(*c->items), b->err);
+    b->ok = b->ok && LIST_ROOM(c->items, c->count, "the plan of a training pass", b->err);
     if (b->ok)
         c->items[c->count++] = (struct copy){ of, at };
 }
@@ -249,8 +251,8 @@ static void keep_inputs(struct builder *b, size_t segment) {
             uintptr_t at;
             if (!copies_find(&b->kept, &piece, &at))
                 at = copy_out(b, &b->kept, piece, 0, &b->kept_bytes);
-            b->ok = b->ok && tape_grow((void **)&b->restores, &b->restore_room, b->restore_count,
-                                 sizeof(*b->restores), b->err);
+            b->ok = b->ok &&
+                    LIST_ROOM(b->restores, b->restore_count, "the plan of a training pass", b->err);
             if (b->ok)
                 b->restores[b->restore_count++] = (struct restore){ segment,
                     { .to = (void *)piece.begin,

@@ -1,5 +1,6 @@
 #include "kernels/tape.h"
 
+#include "base/list.h"
 #include "kernels/tape/plan.h"
 
 #include <stdlib.h>
@@ -8,20 +9,8 @@
 /* An advance runs at most one part in so many of the forward. */
 #define ADVANCES 32
 
-bool tape_grow(void **items, size_t *room, size_t count, size_t size, struct error *err) {
-    if (count < *room)
-        return true;
-    const size_t more = *room ? 2 * *room : 64;
-    void *grown = reallocarray(*items, more, size);
-    if (!grown)
-        return error_set(err, ERROR_NO_MEMORY, "no memory to plan a training pass");
-    *items = grown;
-    *room = more;
-    return true;
-}
-
 bool works_add(struct works *works, const struct work *work, struct error *err) {
-    if (!tape_grow((void **)&works->items, &works->room, works->count, sizeof(*work), err))
+    if (!LIST_ROOM(works->items, works->count, "the plan of a training pass", err))
         return false;
     works->items[works->count++] = *work;
     return true;
@@ -173,9 +162,6 @@ static bool plan(struct tape *tape, const struct tensor *seed, const struct tape
                                MEMORY_ALIGNMENT;
     if (!compute_measure(&tape->compute, run_all, tape, &f->scratch_bytes, err))
         return error_prefix(err, "a training pass");
-    f->values_bytes = tape->block_bytes[BLOCK_VALUES];
-    f->gradient_bytes = tape->block_bytes[BLOCK_GRADIENTS] + tape->block_bytes[BLOCK_OUTSIDE] +
-                        tape->block_bytes[BLOCK_TEMPORARY];
     f->saved_bytes = tape->block_bytes[BLOCK_SAVED];
     f->calls = (int)tape->call_count;
     f->adjoints = (int)tape->adjoints.count;
@@ -253,10 +239,6 @@ static void take_arena(struct tape *tape) {
         place(tape, memory);
 }
 
-static size_t memory_bytes(const struct tape *tape) {
-    return arena_block_bytes(blocks_bytes(tape) + tape->figures.scratch_bytes);
-}
-
 bool tape_create(const struct compute *like, void (*forward)(struct compute *c, void *user),
     void *user, const struct tensor *seed, const struct tape_options *options, struct tape **out,
     struct error *err) {
@@ -276,19 +258,8 @@ bool tape_create(const struct compute *like, void (*forward)(struct compute *c, 
     return true;
 }
 
-bool tape_measure(const struct compute *like, void (*forward)(struct compute *c, void *user),
-    void *user, const struct tensor *seed, const struct tape_options *options, size_t *bytes,
-    struct error *err) {
-    struct tape *tape;
-    if (!create(like, forward, user, seed, options, &tape, err))
-        return false;
-    *bytes = memory_bytes(tape);
-    tape_destroy(tape);
-    return true;
-}
-
 size_t tape_bytes(const struct tape *tape) {
-    return memory_bytes(tape);
+    return arena_block_bytes(blocks_bytes(tape) + tape->figures.scratch_bytes);
 }
 
 struct tensor tape_gradient(const struct tape *tape, const struct tensor *of) {
@@ -329,8 +300,4 @@ bool tape_advance(struct tape *tape, enum tape_point *reached, struct error *err
                : end == tape->middle      ? TAPE_MIDDLE
                                           : TAPE_BETWEEN;
     return true;
-}
-
-void tape_get_figures(const struct tape *tape, struct tape_figures *out) {
-    *out = tape->figures;
 }

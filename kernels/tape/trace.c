@@ -2,14 +2,15 @@
  * from the product before it, a gate from its product, dropped-out terms from each other. */
 #include "kernels/tape/plan.h"
 
+#include "base/list.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 void tape_record(struct compute *c, enum operation operation, const void *args) {
     struct tape *tape = c->tape;
     struct traced traced = { 0 };
-    if (!tape_grow((void **)&tape->calls, &tape->call_room, tape->call_count, sizeof(*tape->calls),
-            &c->error) ||
+    if (!LIST_ROOM(tape->calls, tape->call_count, "the plan of a training pass", &c->error) ||
         !call_create(operation, args, &traced.call, &c->error))
         return;
     tape->calls[tape->call_count++] = traced;

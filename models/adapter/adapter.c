@@ -333,10 +333,6 @@ const struct adapter_summary *adapter_get_summary(const struct adapter *a) {
     return &a->summary;
 }
 
-const json_t *adapter_metadata(const struct adapter *a) {
-    return safetensors_get_header(a->file)->metadata;
-}
-
 uint64_t adapter_file_bytes(const struct adapter *a) {
     return safetensors_file_bytes(a->file);
 }

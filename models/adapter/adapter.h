@@ -76,8 +76,6 @@ const struct adapter_module *adapter_modules(const struct adapter *adapter, size
 const struct adapter_leftover *adapter_leftovers(const struct adapter *adapter, size_t *count);
 /* Format, kinds, ranks and alphas. Borrowed. */
 const struct adapter_summary *adapter_get_summary(const struct adapter *adapter);
-/* The file's "__metadata__", an object of strings, or NULL. Borrowed. */
-const json_t *adapter_metadata(const struct adapter *adapter);
 uint64_t adapter_file_bytes(const struct adapter *adapter);
 
 /* Numbers per input channel of the target: 9 for a 3x3 convolution, else 1. */

@@ -1,5 +1,6 @@
 /* Names of modules with underscores for dots cannot be taken apart again. So the model's own names
  * are written in each format's way, and compared. */
+#include "base/list.h"
 #include "models/adapter/adapter_internal.h"
 #include "models/checkpoint/ldm_names.h"
 
@@ -34,15 +35,8 @@ static bool add(struct adapter_index *index, enum component component, struct la
     if (length < 0 || (size_t)length >= sizeof(key))
         return true; /* no tensor's name is that long */
     flatten(key);
-    if (index->count == index->capacity) {
-        const size_t capacity = index->capacity ? 2 * index->capacity : 512;
-        struct adapter_index_entry *items = reallocarray(
-            index->items, capacity, sizeof(*index->items));
-        if (!items)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for %zu names of layers", capacity);
-        index->items = items;
-        index->capacity = capacity;
-    }
+    if (!LIST_ROOM(index->items, index->count, "the names of layers", err))
+        return false;
     char *copy = strdup(key);
     if (!copy)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the name of a layer");

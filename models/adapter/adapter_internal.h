@@ -13,7 +13,7 @@ struct adapter_index {
         const struct named_weight *target; /* NULL: two layers have this name */
         const struct named_resident *norm; /* as in adapter_module */
     } * items;                             /* owned */
-    size_t count, capacity;
+    size_t count;
     struct named_weight *norms; /* owned: the targets that describe norms */
 };
 bool adapter_index_create(const struct adapter_targets *targets, struct adapter_index *out,

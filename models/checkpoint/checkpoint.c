@@ -1,6 +1,7 @@
 #include "models/checkpoint/checkpoint.h"
 
 #include "base/file.h"
+#include "base/list.h"
 #include "models/checkpoint/checkpoint_internal.h"
 
 #include <stdio.h>
@@ -21,15 +22,10 @@ const char *component_name(enum component component) {
 }
 
 struct safetensors *checkpoint_add_file(struct checkpoint *c, const char *path, struct error *err) {
-    struct safetensors **files = reallocarray(c->files, c->file_count + 1, sizeof(*c->files));
-    if (!files) {
-        error_set(err, ERROR_NO_MEMORY, "no memory to open %s", path);
+    if (!LIST_ROOM(c->files, c->file_count, "a checkpoint's files", err) ||
+        !safetensors_open(path, &c->files[c->file_count], err))
         return NULL;
-    }
-    c->files = files;
-    if (!safetensors_open(path, &files[c->file_count], err))
-        return NULL;
-    return files[c->file_count++];
+    return c->files[c->file_count++];
 }
 
 static bool starts_with(const char *text, const char *prefix) {
@@ -70,14 +66,8 @@ static char *modern_checker_name(const char *name) {
 bool checkpoint_add_weight(struct checkpoint *c, enum component component, const char *name,
     struct safetensors *file, size_t entry, int part, int parts, struct error *err) {
     struct weight_table *table = &c->tables[component];
-    if (table->count == table->capacity) {
-        size_t capacity = table->capacity ? table->capacity * 2 : 256;
-        struct weight *items = reallocarray(table->items, capacity, sizeof(*items));
-        if (!items)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for %zu tensor names", capacity);
-        table->items = items;
-        table->capacity = capacity;
-    }
+    if (!LIST_ROOM(table->items, table->count, "the names of tensors", err))
+        return false;
     char *modern = component == COMPONENT_VAE              ? modern_vae_name(name)
                    : component == COMPONENT_TEXT_ENCODER   ? modern_text_name(name)
                    : component == COMPONENT_SAFETY_CHECKER ? modern_checker_name(name)

@@ -21,7 +21,7 @@ struct weight {
 /* Sorted by name once sealed. */
 struct weight_table {
     struct weight *items; /* owned */
-    size_t count, capacity;
+    size_t count;
 };
 
 /* The user pointer of weights_from_checkpoint's callbacks. */

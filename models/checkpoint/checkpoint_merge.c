@@ -1,5 +1,6 @@
 #include "models/checkpoint/checkpoint_merge.h"
 
+#include "base/list.h"
 #include "models/checkpoint/checkpoint_internal.h"
 #include "models/checkpoint/folder_copy.h"
 
@@ -29,14 +30,12 @@ static struct tensor *changed_tensor(
     for (size_t i = 0; i < m->changed_count; i++)
         if (m->changed[i].file == file && m->changed[i].entry == entry)
             return &m->changed[i].tensor;
-    struct changed *grown = reallocarray(m->changed, m->changed_count + 1, sizeof(*m->changed));
     struct tensor view;
-    if (grown)
-        m->changed = grown;
-    void *data = NULL;
-    if (!safetensors_view(file, entry, &view, err))
+    if (!LIST_ROOM(m->changed, m->changed_count, "a list of merged weights", err) ||
+        !safetensors_view(file, entry, &view, err))
         return NULL;
-    if (!grown || !(data = malloc(tensor_bytes(&view)))) {
+    void *data = malloc(tensor_bytes(&view));
+    if (!data) {
         error_set(err, ERROR_NO_MEMORY, "no memory for another %zu bytes of merged weights",
             tensor_bytes(&view));
         return NULL;

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/list.h"
 #include "base/text/json.h"
 #include "models/tokenizer/tokenizer_text.h"
 
@@ -36,15 +37,12 @@ static bool add(struct special_tokens *special, const char *content, int32_t id,
     if (special->count == TOKENIZER_MAX_ADDED_TOKENS)
         return error_set(
             err, ERROR_INVALID, "more than %d added tokens", TOKENIZER_MAX_ADDED_TOKENS);
-    struct special_token *items = reallocarray(special->items, special->count + 1, sizeof(*items));
+    if (!LIST_ROOM(special->items, special->count, "added tokens", err))
+        return false;
     char *copy = strdup(content);
-    if (items)
-        special->items = items;
-    if (!items || !copy) {
-        free(copy);
+    if (!copy)
         return error_set(err, ERROR_NO_MEMORY, "no memory for added tokens");
-    }
-    items[special->count++] = (struct special_token){ copy, strlen(copy), id, normalized };
+    special->items[special->count++] = (struct special_token){ copy, strlen(copy), id, normalized };
     return true;
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "base/secrets.h"
+#include "base/text/secrets.h"
 #include "base/text/json.h"
 #include "server/http/caller.h"
 #include "server/http/exchange.h"

@@ -1,5 +1,6 @@
 /* OpenAI's /v1/files over the data sets (docs/datasets.md): a file is a tar archive, plain or gzip,
  * that becomes a data set while it comes, and goes by its name. What is kept is what was in it. */
+#include "base/random.h"
 #include "queue/queue.h"
 #include "server/http/caller.h"
 #include "server/http/multipart.h"
@@ -12,7 +13,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define PREFIX "/v1/files/"
 #define PURPOSE "fine-tune"
@@ -82,7 +82,7 @@ static void name_of_file(const char *file_name, char out[STEM_BYTES + 1]) {
 /* Under its own name, or one that nobody has. */
 static bool begin_file(struct file_upload *f, const char *file_name, struct error *err) {
     char stem[STEM_BYTES + 1];
-    uint32_t random;
+    char random[9];
     if (f->upload)
         return error_field(err, "file", "several files", "one file");
     name_of_file(file_name ? file_name : "", stem);
@@ -91,9 +91,9 @@ static bool begin_file(struct file_upload *f, const char *file_name, struct erro
         return true;
     if (err->code != ERROR_CONFLICT)
         return false;
-    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-        return error_set(err, ERROR_IO, "the system gives no random name");
-    snprintf(f->name, sizeof(f->name), "%s-%08x", stem, random);
+    if (!random_text(random, 4, err))
+        return false;
+    snprintf(f->name, sizeof(f->name), "%s-%s", stem, random);
     return dataset_upload_begin(f->store, f->name, 0, &f->upload, err);
 }
 

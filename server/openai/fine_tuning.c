@@ -1,5 +1,6 @@
 /* OpenAI's /v1/fine_tuning/jobs over our training jobs (docs/jobs.md). What asks the queue is done
  * by a clerk's thread, what reads a job's folder by a loader's. */
+#include "base/random.h"
 #include "server/openai/fine_tuning_json.h"
 
 #include "base/text/json.h"
@@ -13,7 +14,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define PREFIX "/v1/fine_tuning/jobs/"
 #define ID_BYTES 64 /* more than any id has: the rest is not looked for */
@@ -271,15 +271,11 @@ static enum MHD_Result start_page(struct exchange *exchange, struct workers *wor
 /* A body is kept with the key that it came with: where there is none it gets one that nobody
  * repeats, so that its metadata are. */
 static bool give_key(struct train_order *order) {
-    unsigned char bytes[16];
+    static const char prefix[] = "fine-tuning-";
     if (order->key[0])
         return true;
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return false;
-    size_t used = (size_t)snprintf(order->key, sizeof(order->key), "fine-tuning-");
-    for (size_t i = 0; i < sizeof(bytes); i++, used += 2)
-        snprintf(order->key + used, sizeof(order->key) - used, "%02x", bytes[i]);
-    return true;
+    memcpy(order->key, prefix, sizeof(prefix));
+    return random_text(order->key + strlen(prefix), 16, NULL);
 }
 
 struct read_order {

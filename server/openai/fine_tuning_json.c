@@ -1,5 +1,6 @@
 #include "server/openai/fine_tuning_json.h"
 
+#include "base/random.h"
 #include "base/text/json.h"
 
 #include <errno.h>
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #define LEARNING_RATE 1e-4 /* of a multiplier of 1: the default of a training job */
@@ -110,17 +110,14 @@ static bool read_file(const json_t *value, json_t *config, struct error *err) {
 
 /* The adapter's name. */
 static bool read_suffix(const json_t *value, json_t *config, struct error *err) {
-    char name[32];
-    uint32_t random;
+    char name[32] = "ft-";
     if (!is_null(value)) {
         if (!json_is_string(value) || json_string_length(value) > 64)
             return json_bad_field("suffix", value, "a name of at most 64 bytes", err);
         return json_object_set(config, "name", (json_t *)value) == 0;
     }
-    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-        return error_set(err, ERROR_IO, "the system gives no random name");
-    snprintf(name, sizeof(name), "ft-%08x", random);
-    return json_object_set_new(config, "name", json_string(name)) == 0;
+    return random_text(name + strlen(name), 4, err) &&
+           json_object_set_new(config, "name", json_string(name)) == 0;
 }
 
 static bool read_multiplier(const json_t *value, json_t *config, struct error *err) {

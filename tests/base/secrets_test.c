@@ -1,5 +1,5 @@
 /* What is written down of text that holds keys. */
-#include "base/secrets.h"
+#include "base/text/secrets.h"
 
 #include "tests/check.h"
 

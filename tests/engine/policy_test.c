@@ -368,7 +368,7 @@ static void small_turns(void) {
         struct turns_request requests[4];
         memcpy(accounts, c->accounts, sizeof(accounts));
         memcpy(requests, c->requests, sizeof(requests));
-        const struct turns given = { accounts, 2, 2, c->clock };
+        const struct turns given = { accounts, 2, c->clock };
         turns_take(&given, requests, c->count);
         for (int k = 0; k < c->count; k++)
             CHECK(requests[k].turn == c->want[requests[k].index], "%s: request %d at %g, not %g",

@@ -11,6 +11,7 @@
 #include "engine/training_job/training_job.h"
 #include "kernels/team.h"
 #include "tests/check.h"
+#include "tests/engine/base_checksum.h"
 
 #include <pthread.h>
 #include <stdlib.h>

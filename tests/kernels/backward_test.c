@@ -6,6 +6,7 @@
 #include "tests/check.h"
 #include "tests/kernels/backward_golden.h"
 #include "tests/kernels/backward_path.h"
+#include "tests/kernels/narrow.h"
 #include "tests/kernels/stream.h"
 
 #define MAX 1024

@@ -5,6 +5,7 @@
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/pack.h"
 #include "tests/kernels/device_tensors.h"
+#include "tests/kernels/narrow.h"
 
 /* One operation: conv2d if weight has rank 4. */
 struct product {

@@ -1,6 +1,7 @@
 /* Conversions against bit patterns written by hand from IEEE 754 and against ldexp; shapes. */
 #include "kernels/tensor.h"
 #include "tests/check.h"
+#include "tests/kernels/narrow.h"
 
 #include <stdlib.h>
 

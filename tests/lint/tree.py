@@ -52,10 +52,16 @@ for path in sources:
         if path != "command/main.c" and re.search(r"\b(?:abort|exit|assert)\s*\(", code):
             offences.append(f"{path}: exit, abort and assert belong to main.c only")
 
-# Floors whose rooms, and floors whose files, do not include each other in a circle. NAME.c and
-# NAME.h are one file here.
+# Floors whose rooms, and floors whose files, do not include each other in a circle. NAME.c, NAME.h
+# and the private header NAME_internal.h are one file here; internal.h belongs to the file that has
+# the name of its folder.
 STRAIGHT_ROOMS = ("engine", "server")
-STRAIGHT_FILES = ("server",)
+STRAIGHT_FILES = ("base", "queue", "engine", "server")
+
+
+def file_node(path):
+    folder, name = os.path.split(os.path.splitext(path)[0])
+    return os.path.join(folder, os.path.basename(folder) if name == "internal" else name.removesuffix("_internal"))
 
 
 def circles(arrows):
@@ -85,9 +91,10 @@ def arrows_between(node_of, floors):
 
 
 for kind, node_of, floors in [("folders", os.path.dirname, STRAIGHT_ROOMS),
-                              ("files", lambda path: os.path.splitext(path)[0], STRAIGHT_FILES)]:
+                              ("files", file_node, STRAIGHT_FILES)]:
     for circle in circles(arrows_between(node_of, floors)):
         offences.append(f"these {kind} include each other: " + ", ".join(circle))
+
 
 folders = collections.Counter(os.path.dirname(f) for f in files if f.endswith((".c", ".h", ".cu", ".cuh", ".cpp")))
 for folder, count in folders.items():

@@ -3,6 +3,7 @@
  * loaded; rows of one call with other adapters, none among them, against the same rows alone. */
 #include "kernels/compute/overlay.h"
 #include "tests/check.h"
+#include "tests/models/find_weight.h"
 #include "tests/models/small/small_models.h"
 
 #include <math.h>

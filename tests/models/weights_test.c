@@ -3,6 +3,7 @@
 #include "models/layers.h"
 #include "models/repack.h"
 #include "tests/check.h"
+#include "tests/models/find_weight.h"
 #include "tests/models/small/small_models.h"
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@ static double number_or(const json_t *options, const char *key, double standard)
 
 static struct ema_options options_of(const json_t *item) {
     const json_t *options = json_object_get(item, "options");
-    struct ema_options o = ema_defaults();
+    struct ema_options o = { .decay = 0.9999, .inv_gamma = 1, .power = 2.0 / 3 };
     o.decay = number_or(options, "decay", o.decay);
     o.min_decay = number_or(options, "min_decay", o.min_decay);
     o.update_after_step = (int64_t)number_or(options, "update_after_step", 0);

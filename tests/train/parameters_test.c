@@ -54,12 +54,8 @@ static void compare(const json_t *item) {
         CHECK_NEAR(after[i], recorded_at(json_object_get(item, "after"), i), 1e-6);
     printf("%s: %zu layers, %lld numbers, worst difference %.2g\n", init, p->count,
         (long long)p->trained, worst);
-    size_t bytes;
-    struct error err = { 0 };
-    CHECK(parameters_measure(&job.config, unet_weights(job.unet),
-              text_encoder_weights(job.text_encoder), &bytes, &err) &&
-              bytes == 2 * sizeof(float) * (size_t)p->floats,
-        "%zu bytes", bytes);
+    CHECK(parameters_bytes(p) == 2 * sizeof(float) * (size_t)p->floats, "%zu bytes",
+        parameters_bytes(p));
     small_job_parameters_finish(&job);
 }
 

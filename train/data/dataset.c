@@ -289,14 +289,6 @@ uint64_t dataset_pixels(const struct dataset *d) {
     return pixels;
 }
 
-int dataset_bucket_count(const struct dataset *d) {
-    return d->bucket_count;
-}
-
-struct bucket dataset_bucket(const struct dataset *d, int index) {
-    return d->buckets[index];
-}
-
 const int32_t *dataset_samples(const struct dataset *d, size_t *count) {
     *count = d->sample_count;
     return d->samples;

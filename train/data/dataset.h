@@ -46,7 +46,7 @@ struct dataset_item {
     const char *const *captions; /* [caption_count], at least one */
     int caption_count;
     int width, height; /* px, in upright orientation */
-    int bucket;        /* an index for dataset_bucket */
+    int bucket;        /* its index among the sizes, by width, then height */
     int repeats;       /* times per epoch */
     bool has_mask;
     struct digest content; /* of its file's bytes, and its mask's: equal files, equal pixels */
@@ -61,10 +61,6 @@ void dataset_destroy(struct dataset *dataset); /* NULL is fine */
 /* All pictures, held out or not. */
 size_t dataset_count(const struct dataset *dataset);
 const struct dataset_item *dataset_item(const struct dataset *dataset, size_t index);
-
-/* The sizes of the pictures, sorted by width, then height; without buckets there is one. */
-int dataset_bucket_count(const struct dataset *dataset);
-struct bucket dataset_bucket(const struct dataset *dataset, int index);
 
 /* Pixels of all pictures examined, used or not, including masks: the cost of decoding them. */
 uint64_t dataset_pixels(const struct dataset *dataset);

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/list.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -20,14 +21,13 @@ struct listing {
         char *name; /* owned */
         bool is_folder;
     } * items; /* owned */
-    size_t count, capacity;
+    size_t count;
 };
 
 struct scanner {
     struct scan_folder *folder;
     const struct scan_options *options;
     struct scan *scan;
-    size_t capacity; /* of scan->entries */
     struct error *err;
 };
 
@@ -47,17 +47,11 @@ static int by_name(const void *a, const void *b) {
 }
 
 static bool listing_add(struct listing *l, const char *name, bool is_folder, struct error *err) {
-    if (l->count == l->capacity) {
-        const size_t capacity = l->capacity ? 2 * l->capacity : 64;
-        if (capacity > 8 * (size_t)DATASET_PICTURES_MAX)
-            return error_set(
-                err, ERROR_TOO_LARGE, "a folder of more than %d files", 4 * DATASET_PICTURES_MAX);
-        void *grown = realloc(l->items, capacity * sizeof(*l->items));
-        if (!grown)
-            return no_memory(err);
-        l->items = grown;
-        l->capacity = capacity;
-    }
+    if (l->count == 4 * (size_t)DATASET_PICTURES_MAX)
+        return error_set(
+            err, ERROR_TOO_LARGE, "a folder of more than %d files", 4 * DATASET_PICTURES_MAX);
+    if (!LIST_ROOM(l->items, l->count, "the list of a data set", err))
+        return false;
     char *copy = strdup(name);
     if (!copy)
         return no_memory(err);
@@ -126,16 +120,8 @@ static struct scan_entry *add_entry(struct scanner *s, const char *path) {
         error_set(s->err, ERROR_TOO_LARGE, "more than %d pictures", DATASET_PICTURES_MAX);
         return NULL;
     }
-    if (scan->count == s->capacity) {
-        const size_t capacity = s->capacity ? 2 * s->capacity : 64;
-        void *grown = realloc(scan->entries, capacity * sizeof(*scan->entries));
-        if (!grown) {
-            no_memory(s->err);
-            return NULL;
-        }
-        scan->entries = grown;
-        s->capacity = capacity;
-    }
+    if (!LIST_ROOM(scan->entries, scan->count, "the list of a data set", s->err))
+        return NULL;
     scan->entries[scan->count] = (struct scan_entry){ .path = path, .repeats = 1 };
     return &scan->entries[scan->count++];
 }
@@ -143,15 +129,8 @@ static struct scan_entry *add_entry(struct scanner *s, const char *path) {
 /* Allocates `count` captions that live as long as the scan. */
 static const char **caption_room(struct scanner *s, int count) {
     struct scan *scan = s->scan;
-    if ((scan->captions_count & (scan->captions_count - 1)) == 0) { /* doubles at powers of two */
-        const size_t capacity = scan->captions_count ? 2 * scan->captions_count : 1;
-        void *grown = realloc(scan->captions, capacity * sizeof(*scan->captions));
-        if (!grown) {
-            no_memory(s->err);
-            return NULL;
-        }
-        scan->captions = grown;
-    }
+    if (!LIST_ROOM(scan->captions, scan->captions_count, "the list of a data set", s->err))
+        return NULL;
     const char **room = calloc((size_t)count, sizeof(*room));
     if (!room)
         no_memory(s->err);

@@ -3,6 +3,8 @@
 #include "base/disk_room.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/list.h"
+#include "base/random.h"
 #include "train/data/archive.h"
 #include "train/data/dataset.h"
 
@@ -14,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,11 +56,8 @@ static bool is_own(const char *name) {
 }
 
 static bool temporary_name(char name[TEMPORARY_BYTES], struct error *err) {
-    uint64_t random;
-    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-        return error_set(err, ERROR_IO, "no random numbers: %s", strerror(errno));
-    snprintf(name, TEMPORARY_BYTES, TEMPORARY_PREFIX "%016llx", (unsigned long long)random);
-    return true;
+    memcpy(name, TEMPORARY_PREFIX, sizeof(TEMPORARY_PREFIX));
+    return random_text(name + strlen(TEMPORARY_PREFIX), 8, err);
 }
 
 /* The process that unpacks into such a folder holds a lock on it, also another daemon's. */
@@ -153,9 +151,8 @@ bool dataset_store_list(struct dataset_store *store, json_t **out, struct error 
     for (struct dirent *e; dir && ok && (e = readdir(dir));) {
         char *whole = is_name(e->d_name) ? file_join(store->path, e->d_name) : NULL;
         if (whole && file_is_folder(whole)) {
-            char **grown = realloc(names, (count + 1) * sizeof(*names));
-            names = grown ? grown : names;
-            ok = grown && (names[count] = strdup(e->d_name));
+            ok = LIST_ROOM(names, count, "a list of data sets", err) &&
+                 (names[count] = strdup(e->d_name));
             count += ok;
         }
         free(whole);

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/list.h"
 #include "base/log.h"
 
 #include <dirent.h>
@@ -116,19 +117,13 @@ struct kept {
 
 struct listing {
     struct kept *items; /* owned */
-    size_t count, capacity;
+    size_t count;
     uint64_t bytes;
 };
 
 static bool add(struct listing *l, const char *path, const struct stat *status, struct error *err) {
-    if (l->count == l->capacity) {
-        const size_t capacity = l->capacity ? 2 * l->capacity : 256;
-        void *grown = realloc(l->items, capacity * sizeof(*l->items));
-        if (!grown)
-            return error_set(err, ERROR_NO_MEMORY, "no memory to list a cache");
-        l->items = grown;
-        l->capacity = capacity;
-    }
+    if (!LIST_ROOM(l->items, l->count, "the list of a cache", err))
+        return false;
     const uint64_t bytes = (uint64_t)status->st_blocks * 512;
     char *copy = strdup(path);
     if (!copy)

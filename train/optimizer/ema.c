@@ -2,10 +2,6 @@
 
 #include <math.h>
 
-struct ema_options ema_defaults(void) {
-    return (struct ema_options){ .decay = 0.9999, .inv_gamma = 1, .power = 2.0 / 3 };
-}
-
 double ema_decay(const struct ema_options *o, int64_t step) {
     const int64_t s = step - o->update_after_step - 1;
     if (s <= 0)

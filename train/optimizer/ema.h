@@ -14,7 +14,6 @@ struct ema_options {
     bool use_ema_warmup; /* rise as 1 - (1 + s / inv_gamma)^-power, else as (1 + s) / (10 + s) */
     double inv_gamma, power;
 };
-struct ema_options ema_defaults(void);
 
 /* The decay at optimizer step `step`, from 1. */
 double ema_decay(const struct ema_options *options, int64_t step);

@@ -171,16 +171,6 @@ static bool lay_out(const struct train_config *config, const struct weight_list 
     return true;
 }
 
-bool parameters_measure(const struct train_config *config, const struct weight_list *unet,
-    const struct weight_list *text_encoder, size_t *bytes, struct error *err) {
-    struct parameters p = { 0 };
-    const bool ok = lay_out(config, unet, text_encoder, &p, err);
-    *bytes = 2 * (size_t)p.floats * sizeof(float);
-    free(p.modules);
-    free(p.ranges);
-    return ok;
-}
-
 /* --- their initial values --- */
 
 static int64_t taps_of(const struct named_weight *target) {

@@ -108,11 +108,6 @@ bool parameters_are_there(const struct train_config *config, const struct weight
 const char *parameters_unused_target(
     const struct weight_list *list, const struct train_texts *targets, size_t index);
 
-/* Bytes of device memory that both buffers will take, computed before they are made. */
-bool parameters_measure(const struct train_config *config, const struct weight_list *unet,
-    const struct weight_list *text_encoder, size_t *bytes, struct error *err)
-    __attribute__((warn_unused_result));
-
 size_t parameters_bytes(const struct parameters *parameters); /* of the device */
 
 /* Describes the parameters to a tape; `seed` and `step` are borrowed by it, for dropout. */

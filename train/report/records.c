@@ -1,6 +1,7 @@
 #include "train/report/records.h"
 
 #include "base/file.h"
+#include "base/list.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -105,22 +106,15 @@ static bool is_before(const struct train_record *record, void *user) {
 
 struct list {
     struct train_record *items;
-    size_t count, capacity;
+    size_t count;
     bool failed;
 };
 
 static bool append(const struct train_record *record, void *user) {
     struct list *list = user;
-    if (list->count == list->capacity) {
-        const size_t capacity = 2 * list->capacity + 256;
-        struct train_record *grown = realloc(list->items, capacity * sizeof(*grown));
-        if (!grown) {
-            list->failed = true;
-            return false;
-        }
-        list->items = grown;
-        list->capacity = capacity;
-    }
+    list->failed = !LIST_ROOM(list->items, list->count, "a record", NULL);
+    if (list->failed)
+        return false;
     list->items[list->count++] = *record;
     return true;
 }

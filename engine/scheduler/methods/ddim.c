@@ -39,15 +39,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "DDIM", "DDIMScheduler", NULL };
-
 const struct scheduler_class scheduler_ddim = {
     .info = {
         .name = "ddim",
         .class_name = "DDIMScheduler",
         .display_name = "DDIM",
         .description = "Deterministic at eta 0, ancestral at eta 1; a seed keeps its composition.",
-        .aliases = aliases,
+        .aliases = { "DDIM", "DDIMScheduler" },
     },
     .options = {
         WHOLE_SPACING_OPTION,

@@ -49,15 +49,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "DDPM", "DDPMScheduler", NULL };
-
 const struct scheduler_class scheduler_ddpm = {
     .info = {
         .name = "ddpm",
         .class_name = "DDPMScheduler",
         .display_name = "DDPM",
         .description = "The original ancestral sampler: fresh noise at every step, needs many steps.",
-        .aliases = aliases,
+        .aliases = { "DDPM", "DDPMScheduler" },
     },
     .options = {
         WHOLE_SPACING_OPTION,

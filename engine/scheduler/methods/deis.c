@@ -100,15 +100,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "DEIS", "DEISMultistepScheduler", NULL };
-
 const struct scheduler_class scheduler_deis = {
     .info = {
         .name = "deis",
         .class_name = "DEISMultistepScheduler",
         .display_name = "DEIS",
         .description = "Exponential integrator, second-order multistep, no fresh noise.",
-        .aliases = aliases,
+        .aliases = { "DEIS", "DEISMultistepScheduler" },
     },
     .options = {
         WHOLE_SIGMA_OPTIONS,

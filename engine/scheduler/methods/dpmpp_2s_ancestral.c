@@ -64,15 +64,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "DPM++ 2S a", "DPM++ 2S ancestral", "dpmpp_2s_a", NULL };
-
 const struct scheduler_class scheduler_dpmpp_2s_ancestral = {
     .info = {
         .name = "dpmpp_2s_ancestral",
         .class_name = "sample_dpmpp_2s_ancestral",
         .display_name = "DPM++ 2S ancestral",
         .description = "Two evaluations a step, fresh noise after each; k-diffusion's.",
-        .aliases = aliases,
+        .aliases = { "DPM++ 2S a", "DPM++ 2S ancestral", "dpmpp_2s_a" },
     },
     .options = {
         SIGMA_SPACING_OPTION,

@@ -74,15 +74,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "DPM++ 3M SDE", NULL };
-
 const struct scheduler_class scheduler_dpmpp_3m_sde = {
     .info = {
         .name = "dpmpp_3m_sde",
         .class_name = "sample_dpmpp_3m_sde",
         .display_name = "DPM++ 3M SDE",
         .description = "Third-order multistep with Brownian noise; k-diffusion's.",
-        .aliases = aliases,
+        .aliases = { "DPM++ 3M SDE" },
     },
     .options = {
         SIGMA_SPACING_OPTION,

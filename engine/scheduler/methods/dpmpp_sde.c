@@ -70,15 +70,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return sigmas_begin_once(seen, plan->count, steps, err);
 }
 
-static const char *const aliases[] = { "DPM++ SDE", "DPMSolverSDEScheduler", NULL };
-
 const struct scheduler_class scheduler_dpmpp_sde = {
     .info = {
         .name = "dpmpp_sde",
         .class_name = "DPMSolverSDEScheduler",
         .display_name = "DPM++ SDE",
         .description = "Two evaluations a step and Brownian noise: much detail in few steps.",
-        .aliases = aliases,
+        .aliases = { "DPM++ SDE", "DPMSolverSDEScheduler" },
     },
     .options = {
         SIGMA_SPACING_OPTION,

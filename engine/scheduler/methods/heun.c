@@ -53,15 +53,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "Heun", "HeunDiscreteScheduler", "k_heun", NULL };
-
 const struct scheduler_class scheduler_heun = {
     .info = {
         .name = "heun",
         .class_name = "HeunDiscreteScheduler",
         .display_name = "Heun",
         .description = "Second order, no fresh noise: two evaluations a step, good from 10 steps on.",
-        .aliases = aliases,
+        .aliases = { "Heun", "HeunDiscreteScheduler", "k_heun" },
     },
     .options = {
         SIGMA_SPACING_OPTION,

@@ -108,15 +108,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "LMS", "LMSDiscreteScheduler", "k_lms", NULL };
-
 const struct scheduler_class scheduler_lms = {
     .info = {
         .name = "lms",
         .class_name = "LMSDiscreteScheduler",
         .display_name = "LMS",
         .description = "Fourth-order multistep in sigma, no fresh noise: one evaluation a step.",
-        .aliases = aliases,
+        .aliases = { "LMS", "LMSDiscreteScheduler", "k_lms" },
     },
     .options = { SIGMA_SPACING_OPTION, SIGMA_SCHEDULE_OPTIONS },
     .fill = fill,

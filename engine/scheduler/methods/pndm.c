@@ -197,15 +197,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "PNDM", "PNDMScheduler", "plms", "PLMS", NULL };
-
 const struct scheduler_class scheduler_pndm = {
     .info = {
         .name = "pndm",
         .class_name = "PNDMScheduler",
         .display_name = "PNDM (PLMS)",
         .description = "Stable Diffusion 1.5's default: fourth-order multistep, no fresh noise.",
-        .aliases = aliases,
+        .aliases = { "PNDM", "PNDMScheduler", "plms", "PLMS" },
     },
     .options = {
         WHOLE_SPACING_OPTION,

@@ -164,15 +164,13 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     return true;
 }
 
-static const char *const aliases[] = { "UniPC", "UniPCMultistepScheduler", NULL };
-
 const struct scheduler_class scheduler_unipc = {
     .info = {
         .name = "unipc",
         .class_name = "UniPCMultistepScheduler",
         .display_name = "UniPC",
         .description = "Predictor and corrector in one evaluation: good pictures in 10 steps.",
-        .aliases = aliases,
+        .aliases = { "UniPC", "UniPCMultistepScheduler" },
     },
     .options = {
         WHOLE_SIGMA_OPTIONS,

@@ -16,7 +16,7 @@ static bool is_aligned(const struct tensor *t, int64_t offset, int head_dim) {
     return bits % 16 == 0;
 }
 
-extern "C" struct attention_shape attention_shape_of(const struct attention_args *args) {
+static struct attention_shape shape_of(const struct attention_args *args) {
     struct attention_shape s;
     memset(&s, 0, sizeof(s)); /* compared as bytes */
     s.dtype = args->q->dtype;
@@ -105,10 +105,6 @@ extern "C" bool attention_select(
     return selected.put(shape, candidate);
 }
 
-extern "C" void attention_select_none(void) {
-    selected.clear();
-}
-
 static const void *first_of(const struct tensor *t, int64_t offset) {
     return (const char *)t->data + offset * (int64_t)dtype_size(t->dtype);
 }
@@ -163,7 +159,7 @@ static struct attention_candidate choice_for(const struct attention_shape *shape
 
 extern "C" int attention_shapes_of(
     const struct attention_args *args, struct attention_shape shapes[2]) {
-    shapes[0] = shapes[1] = attention_shape_of(args);
+    shapes[0] = shapes[1] = shape_of(args);
     if (!args->lengths)
         return 1;
     shapes[0].tk = ATTENTION_FEW_KEYS;

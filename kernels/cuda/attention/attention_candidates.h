@@ -47,8 +47,6 @@ struct attention_shape {
     bool plain_only; /* a dtype, addresses, steps or scale that only ATTENTION_PLAIN takes */
 };
 
-struct attention_shape attention_shape_of(const struct attention_args *args);
-
 /* In a call with lengths, the call's own tk decides nothing. Rows of at most ATTENTION_FEW_KEYS
  * keys use the candidate for tk = ATTENTION_FEW_KEYS (one block takes all their keys); longer rows
  * use the one for tk = 2 * ATTENTION_FEW_KEYS. A row's bits thus depend on its own length alone. If
@@ -75,8 +73,6 @@ const char *attention_candidate_name(
  * table of choices is full. */
 bool attention_select(
     const struct attention_shape *shape, const struct attention_candidate *candidate);
-/* Returns to the static choices. */
-void attention_select_none(void);
 
 /* Computes attention by one candidate, whatever is selected. Arguments as checked by op_attention;
  * lengths must be ones that the candidate can take. */

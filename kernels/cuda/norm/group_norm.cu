@@ -434,10 +434,6 @@ extern "C" bool group_norm_select(
     return selected.put(shape, candidate);
 }
 
-extern "C" void group_norm_select_none(void) {
-    selected.clear();
-}
-
 /* Returns the pixel strides in bytes and the addresses of all tensors, ORed: the result is a
  * multiple of a power of two exactly if each of them is. */
 static uint64_t alignment(const struct group_norm *g, size_t size) {

@@ -43,8 +43,6 @@ const char *group_norm_candidate_name(
 /* Makes `candidate` compute `shape` from now on. Returns false if the table of choices is full. */
 bool group_norm_select(
     const struct group_norm_shape *shape, const struct group_norm_candidate *candidate);
-/* Returns to the static choices. */
-void group_norm_select_none(void);
 
 /* Computes group_norm by one candidate, whatever is selected. Arguments as checked by
  * op_group_norm. */

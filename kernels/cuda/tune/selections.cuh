@@ -6,8 +6,12 @@
 #ifndef KERNELS_CUDA_TUNE_SELECTIONS_CUH
 #define KERNELS_CUDA_TUNE_SELECTIONS_CUH
 
-#include "kernels/cuda/room.cuh"
+#include "base/limits.h"
 #include "kernels/cuda/tune/tuner.h"
+
+extern "C" {
+#include "base/list.h"
+}
 
 #include <string.h>
 
@@ -20,7 +24,7 @@ template <class SHAPE, class CANDIDATE> struct selections {
         SHAPE shape;
         CANDIDATE candidate;
     } * entries; /* owned, never freed */
-    int count, room;
+    int count;
 
     int index_of(const SHAPE *shape) const {
         int i = 0;
@@ -32,7 +36,7 @@ template <class SHAPE, class CANDIDATE> struct selections {
     /* Selects `candidate` for the shape. Returns false if there is no room. */
     bool put(const SHAPE *shape, const CANDIDATE *candidate) {
         const int i = index_of(shape);
-        if (!make_room(&entries, i, &room))
+        if (i == count && (i == TUNER_SHAPES_MAX || !LIST_ROOM(entries, i, "a choice", NULL)))
             return false;
         entries[i].shape = *shape;
         entries[i].candidate = *candidate;

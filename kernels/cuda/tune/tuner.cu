@@ -2,10 +2,11 @@
  * trial.cu measures. */
 #include "kernels/cuda/tune/tuner.h"
 
+#include "base/limits.h"
 #include "kernels/cuda/gemm/gemm.h"
-#include "kernels/cuda/room.cuh"
 
 extern "C" {
+#include "base/list.h"
 #include "base/log.h"
 }
 
@@ -19,9 +20,9 @@ struct chosen {
 
 static struct {
     struct problem *problems; /* owned */
-    int problem_count, problem_room;
+    int problem_count;
     struct chosen *chosen; /* owned */
-    int chosen_count, chosen_room;
+    int chosen_count;
     bool full;             /* there was no room for a problem, which was logged */
     const char *preferred; /* borrowed: the beginning of a name, or NULL */
     int preferred_count;
@@ -79,7 +80,8 @@ static struct problem *find(const char *key) {
 static struct problem *add(const struct tunable *tunable, const void *shape, const char *key) {
     if (tunable->shape_bytes > TUNABLE_MAX_SHAPE_BYTES)
         return NULL;
-    if (!make_room(&tuner.problems, tuner.problem_count, &tuner.problem_room)) {
+    if (tuner.problem_count == TUNER_SHAPES_MAX ||
+        !LIST_ROOM(tuner.problems, tuner.problem_count, "a problem", NULL)) {
         if (!tuner.full)
             log_warning("the tuner has no room beyond %d shapes: later ones are computed by the "
                         "kernels that the rule chooses",
@@ -95,28 +97,28 @@ static struct problem *add(const struct tunable *tunable, const void *shape, con
     return p;
 }
 
-bool tuner_note(const struct tunable *tunable, const void *shape) {
+/* The problem of a shape, added if it is new; *selected: that selected something. NULL if there is
+ * no room. */
+static struct problem *note(const struct tunable *tunable, const void *shape, bool *selected) {
     char key[TUNER_KEY_BYTES];
     key_of(tunable, shape, key);
-    if (find(key))
-        return false;
-    const struct problem *p = add(tunable, shape, key);
-    return p && (select_preferred(p) || select_chosen(p));
+    struct problem *known = find(key), *p = known ? known : add(tunable, shape, key);
+    *selected = p && !known && (select_preferred(p) || select_chosen(p));
+    return p;
+}
+
+bool tuner_note(const struct tunable *tunable, const void *shape) {
+    bool selected;
+    (void)note(tunable, shape, &selected);
+    return selected;
 }
 
 void tuner_note_rows(const struct tunable *tunable, const void *shape, int64_t rows) {
-    char key[TUNER_KEY_BYTES];
-    key_of(tunable, shape, key);
-    struct problem *p = find(key);
-    if (!p) {
-        p = add(tunable, shape, key);
-        if (!p)
-            return;
-        (void)(select_preferred(p) || select_chosen(p));
-    }
-    if (!p->rows_min || rows < p->rows_min)
+    bool selected;
+    struct problem *p = note(tunable, shape, &selected);
+    if (p && (!p->rows_min || rows < p->rows_min))
         p->rows_min = rows;
-    if (rows > p->rows_max)
+    if (p && rows > p->rows_max)
         p->rows_max = rows;
 }
 
@@ -138,7 +140,8 @@ static void candidate_name(int problem, int candidate, char name[TUNER_NAME_BYTE
 }
 
 static bool choose(const char *key, const char *name) {
-    if (!make_room(&tuner.chosen, tuner.chosen_count, &tuner.chosen_room))
+    if (tuner.chosen_count == TUNER_SHAPES_MAX ||
+        !LIST_ROOM(tuner.chosen, tuner.chosen_count, "a choice", NULL))
         return false;
     struct chosen *c = &tuner.chosen[tuner.chosen_count++];
     snprintf(c->key, sizeof(c->key), "%s", key);

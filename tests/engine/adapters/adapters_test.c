@@ -4,6 +4,7 @@
 #include "engine/adapters/internal.h"
 #include "tests/check.h"
 #include "tests/engine/adapters/adapter_rig.h"
+#include "tests/engine/base_checksum.h"
 #include "tests/models/merged.h"
 #include "tests/models/small/small_models.h"
 

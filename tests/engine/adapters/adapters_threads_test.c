@@ -6,6 +6,7 @@
  * usage: adapters_threads_test CYCLES */
 #include "tests/check.h"
 #include "tests/engine/adapters/adapter_rig.h"
+#include "tests/engine/base_checksum.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

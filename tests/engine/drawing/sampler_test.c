@@ -6,6 +6,7 @@
 #include "engine/drawing/sampler.h"
 #include "kernels/compute/overlay.h"
 #include "tests/check.h"
+#include "tests/models/find_weight.h"
 #include "tests/models/small/small_models.h"
 
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  * gradients of their inputs; and a row's bits are the same whatever batch it is in. */
 #include "kernels/cpu/level.h"
 #include "tests/check.h"
+#include "tests/kernels/narrow.h"
 
 #include <stdlib.h>
 

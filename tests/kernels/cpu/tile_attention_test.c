@@ -7,6 +7,7 @@
 #include "kernels/cpu/attention/amx.h"
 #include "kernels/cpu/attention/tile_simd.h"
 #include "tests/check.h"
+#include "tests/kernels/narrow.h"
 #include "tests/kernels/random_tensor.h"
 
 #include <omp.h>

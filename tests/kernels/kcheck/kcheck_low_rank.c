@@ -1,6 +1,7 @@
 /* low_rank and geglu. */
 #include "kernels/compute/overlay.h"
 #include "tests/kernels/kcheck/kcheck.h"
+#include "tests/kernels/narrow.h"
 
 #include <math.h>
 #include <stdlib.h>

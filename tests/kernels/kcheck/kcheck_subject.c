@@ -1,5 +1,7 @@
 #include "tests/kernels/kcheck/kcheck.h"
 
+#include "tests/kernels/narrow.h"
+
 #include <math.h>
 #include <omp.h>
 #include <stdarg.h>

@@ -209,12 +209,13 @@ static void buckets_are_collected(void) {
         .resolution = 128, .enabled = true, .min_px = 64, .max_px = 256, .step_px = 32
     };
     struct dataset *set = open_set("", &options);
-    CHECK(dataset_bucket_count(set) == 2, "%d buckets", dataset_bucket_count(set));
-    const struct bucket tall = dataset_bucket(set, 0), wide = dataset_bucket(set, 1);
+    const struct bucket tall = dataset_item(set, 0)->placement.bucket;
+    const struct bucket wide = dataset_item(set, 1)->placement.bucket;
     printf("buckets of 128^2 px: 19x27 px in %dx%d, 60x45 in %dx%d\n", tall.width, tall.height,
         wide.width, wide.height);
     CHECK(tall.width == 96 && tall.height == 160 && wide.width == 128 && wide.height == 128, "-");
-    CHECK(dataset_item(set, 0)->bucket == 0 && dataset_item(set, 2)->bucket == 1, "-");
+    for (size_t i = 0; i < 3; i++)
+        CHECK(dataset_item(set, i)->bucket == (i > 0), "picture %zu", i);
     dataset_destroy(set);
     rig_end();
 }

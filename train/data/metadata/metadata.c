@@ -1,6 +1,7 @@
 #include "train/data/metadata/metadata.h"
 
 #include "base/limits.h"
+#include "base/list.h"
 #include "base/text/utf8.h"
 #include "train/data/metadata/metadata_rows.h"
 
@@ -54,14 +55,8 @@ bool metadata_rows_add(struct metadata_rows *rows, size_t line, const char *name
     struct error *err) {
     if (rows->count == DATASET_CAPTIONS_MAX)
         return error_set(err, ERROR_TOO_LARGE, "more than %d captions", DATASET_CAPTIONS_MAX);
-    if (rows->count == rows->capacity) {
-        const size_t capacity = rows->capacity ? rows->capacity * 2 : 64;
-        void *grown = realloc(rows->entries, capacity * sizeof(*rows->entries));
-        if (!grown)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for %zu captions", capacity);
-        rows->entries = grown;
-        rows->capacity = capacity;
-    }
+    if (!LIST_ROOM(rows->entries, rows->count, "captions", err))
+        return false;
     static const struct metadata_entry none;
     struct metadata_entry *entry = &rows->entries[rows->count];
     const struct metadata_entry *before = rows->count > 0 ? entry - 1 : &none;

@@ -13,7 +13,7 @@ struct metadata_entry {
 struct metadata_rows {
     struct texts texts;
     struct metadata_entry *entries; /* owned */
-    size_t count, capacity;
+    size_t count;
 };
 
 /* Checks and copies the texts; `name_bytes` is 0 if the row has no name. */

@@ -1,7 +1,7 @@
 /* Hides API keys in text before it is logged. A client may put its key where none belongs: into the
  * query, the path, its request id, or a field whose wrong value is reported. */
-#ifndef BASE_SECRETS_H
-#define BASE_SECRETS_H
+#ifndef BASE_TEXT_SECRETS_H
+#define BASE_TEXT_SECRETS_H
 
 #define KEY_PREFIX "latentd_" /* of keys made by `latentd key`; hexadecimal digits follow */
 

@@ -1,14 +1,12 @@
-/* The bytes of a packed weight are private to its back end; only its products can be compared. So
- * this is a checksum of the products of every weight with fixed numbers. */
-#include "engine/adapters/internal.h"
+#include "tests/engine/base_checksum.h"
 
 #include "base/hash.h"
+#include "engine/adapters/internal.h"
 
 #include <stdlib.h>
 
-#define SIDE                                                                                       \
-    4 /* of a convolution's picture; a linear layer gets as many rows as that has pixels           \
-       */
+/* Of a convolution's picture; a linear layer gets as many rows as that has pixels. */
+#define SIDE 4
 
 /* Numbers in [-1, 1) that every dtype represents exactly: eighths. */
 static void fill(void *out, enum dtype dtype, int64_t count) {

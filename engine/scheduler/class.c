@@ -1,13 +1,11 @@
-#include "engine/scheduler/scheduler.h"
+#include "engine/scheduler/class.h"
 
 #include "base/limits.h"
 #include "base/text/words.h"
 #include "engine/scheduler/brownian.h"
-#include "engine/scheduler/class.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,16 +82,6 @@ struct scheduler_update *scheduler_add_update(struct scheduler_evaluation *evalu
 
 void scheduler_keep(struct scheduler_evaluation *evaluation, int slot, enum scheduler_term term) {
     scheduler_add_update(evaluation, TERM_SLOT + slot)->weights[term] = 1;
-}
-
-bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, ...) {
-    char value[16], text[192];
-    va_list args;
-    va_start(args, allowed);
-    vsnprintf(text, sizeof(text), allowed, args);
-    va_end(args);
-    snprintf(value, sizeof(value), "%d", steps);
-    return error_field(err, "num_inference_steps", value, "%s", text);
 }
 
 static bool is_divisor(float x) {

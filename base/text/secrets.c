@@ -1,4 +1,4 @@
-#include "base/secrets.h"
+#include "base/text/secrets.h"
 
 #include <stddef.h>
 #include <string.h>
