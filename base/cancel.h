@@ -1,11 +1,11 @@
-/* A question that long work asks now and then: whether it has become pointless, because its client
- * has left or the daemon stops. */
+/* Lets long work ask from time to time whether its result is still wanted. It is not if the client
+ * has disconnected or the daemon stops. */
 #ifndef BASE_CANCEL_H
 #define BASE_CANCEL_H
 
 #include <stdbool.h>
 
-struct cancel {                /* zeroed: never */
+struct cancel {                /* zeroed: never cancelled */
     bool (*asked)(void *user); /* called often, from any thread */
     void *user;
 };

@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* As pthread_cond_init, for condition_wait_until. Free it with pthread_cond_destroy. */
+/* Does what pthread_cond_init does, for use with condition_wait_until. Free it with
+ * pthread_cond_destroy. */
 static inline void condition_init(pthread_cond_t *condition) {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -15,8 +16,9 @@ static inline void condition_init(pthread_cond_t *condition) {
     pthread_condattr_destroy(&monotonic);
 }
 
-/* As pthread_cond_timedwait; call it with the mutex held. Returns false once monotonic_ms() has
- * reached due_ms (INT64_MAX: never); true after a signal, and sometimes without one. */
+/* Does what pthread_cond_timedwait does. Call it with the mutex held. Returns false when
+ * monotonic_ms() has reached due_ms (INT64_MAX: never). Returns true after a signal, and sometimes
+ * without one. */
 static inline bool condition_wait_until(
     pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t due_ms) {
     if (due_ms == INT64_MAX)

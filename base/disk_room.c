@@ -8,7 +8,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* What stays free of a disk for jobs. */
+/* Returns the part of a disk that uploads must leave free for jobs. */
 static uint64_t kept_bytes(const struct statvfs *disk) {
     const uint64_t part = (uint64_t)disk->f_blocks * disk->f_frsize / DISK_ROOM_KEPT_PART;
     return part < DISK_ROOM_KEPT_BYTES ? part : DISK_ROOM_KEPT_BYTES;
@@ -39,8 +39,8 @@ bool disk_room_grow(int fd, uint64_t size, uint64_t announced, uint64_t *taken, 
         wanted = announced > size ? announced : size;
     if (!disk_room_check(fd, wanted - *taken, what, err))
         return false;
-    /* A disk that filled up just now is found out here; other refusals are a file system's that
-     * cannot set aside, and the writing itself is tried. */
+    /* Detects a disk that has filled up just now. With other errors the file system cannot reserve
+     * space: writing is tried anyway. */
     if (fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)*taken, (off_t)(wanted - *taken)) != 0 &&
         error_code_of_write(errno) == ERROR_NO_SPACE)
         return error_set(err, ERROR_NO_SPACE, "cannot write %.200s: the disk is full", what);

@@ -24,7 +24,7 @@ bool file_is_regular(int fd, const char *path, uint64_t *size, struct error *err
 }
 
 int file_open_regular(const char *path, uint64_t *size, struct error *err) {
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused right after. */
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer. A FIFO is refused below. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         error_set(err, errno == ENOENT || errno == ENOTDIR ? ERROR_NOT_FOUND : ERROR_IO,
@@ -77,8 +77,8 @@ bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, str
     return true;
 }
 
-/* Whether a read or write that failed may be tried again: it was interrupted, or the descriptor was
- * told not to wait and has nothing or no room, which is waited for. */
+/* Whether to repeat a failed read or write: it was interrupted, or the descriptor is non-blocking
+ * and was not ready. In the second case waits until it is ready. */
 static bool may_try_again(int fd, short events) {
     struct pollfd wait = { fd, events, 0 };
     if (errno != EAGAIN)
@@ -124,7 +124,7 @@ bool file_read_stream(
     return true;
 }
 
-/* False with errno. */
+/* Returns false with errno set. */
 static bool write_all(int fd, const struct file_part *parts, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (size_t done = 0; done < parts[i].size;) {
@@ -138,8 +138,8 @@ static bool write_all(int fd, const struct file_part *parts, size_t count) {
     return true;
 }
 
-/* A rename is durable only once the folder that holds the name is. Some file systems refuse to sync
- * a folder; the data itself is already on disk then, so that is not an error. */
+/* A rename survives a power failure only after its folder is synced. Some file systems refuse to
+ * sync a folder. That is not reported, because the data itself is already on disk. */
 void file_sync_folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
@@ -151,10 +151,10 @@ void file_sync_folder_of(const char *path) {
     free(folder);
 }
 
-/* Where the bytes of a path go. */
+/* The file that a path leads to, and how to write it. */
 struct target {
-    char *path;         /* owned: with symbolic links followed */
-    bool exists, whole; /* whole: replaced by a rename; else written through */
+    char *path;         /* owned: symbolic links are resolved */
+    bool exists, whole; /* whole: replace by a rename; else write in place */
     struct stat st;     /* if it exists */
 };
 
@@ -169,7 +169,7 @@ static bool target_find(const char *path, struct target *out, struct error *err)
     struct stat link;
     if (lstat(path, &link) == 0 && S_ISLNK(link.st_mode)) {
         out->path = realpath(path, NULL);
-        out->whole = out->path != NULL; /* else it leads to a name that is not there yet */
+        out->whole = out->path != NULL; /* else the link's target does not exist */
     }
     if (out->exists && !S_ISREG(out->st.st_mode))
         out->whole = false;
@@ -178,8 +178,8 @@ static bool target_find(const char *path, struct target *out, struct error *err)
     return out->path || error_set(err, ERROR_NO_MEMORY, "no memory for a file name");
 }
 
-/* A new file beside `path` with a name that is free; its descriptor, or -1 with errno. The name is
- * the caller's to free. */
+/* Creates a file next to `path` under a free name. Returns its descriptor, or -1 with errno set.
+ * The caller frees *name. */
 static int open_beside(const char *path, char **name) {
     for (int attempt = 0; attempt < 100; attempt++) {
         char random[9];
@@ -199,21 +199,21 @@ static int open_beside(const char *path, char **name) {
     return -1;
 }
 
-/* The folder takes no new file, or the file is a mount of its own: then it is written where it is.
- */
+/* Whether to write an existing file in place, because its folder accepts no new file or the file is
+ * a mount point. */
 static bool must_write_through(const struct target *target, int reason) {
     return target->exists &&
            (reason == EACCES || reason == EPERM || reason == EROFS || reason == EBUSY);
 }
 
-/* The next three: false with errno. */
+/* The next three functions return false with errno set on failure. */
 static bool write_through(
     const struct target *target, const struct file_part *parts, size_t count) {
     int fd = open(target->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
     if (fd < 0)
         return false;
     bool ok = write_all(fd, parts, count);
-    /* What is no file has nothing to sync. */
+    /* Devices and pipes cannot be synced; these errors are fine. */
     ok = ok && (fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS);
     int reason = errno;
     if (close(fd) != 0 && ok)
@@ -222,10 +222,10 @@ static bool write_through(
     return ok;
 }
 
-/* The old file's mode, and its owner where that is allowed. */
+/* Gives the new file the old file's mode and, if that is allowed, its owner. */
 static bool keep_mode(int fd, const struct stat *old) {
     const bool owned = fchown(fd, old->st_uid, old->st_gid) == 0;
-    (void)owned; /* not ours to give away: the new file is the writer's */
+    (void)owned; /* not permitted: the new file stays ours */
     return fchmod(fd, old->st_mode & 0777) == 0;
 }
 
@@ -277,13 +277,13 @@ bool file_write(const char *path, const struct file_part *parts, size_t count, s
     return ok;
 }
 
-/* Makes and removes the file that file_write would make; false with errno. */
+/* Creates a file as file_write would, and removes it. Returns false with errno set on failure. */
 static bool probe(const struct target *target) {
     char *fresh = NULL;
     int fd;
     if (target->whole) {
         fd = open_beside(target->path, &fresh);
-    } else { /* a link to a name that is not there yet: opening it makes it */
+    } else { /* a link whose target does not exist: opening it creates the target */
         fd = open(target->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
         fresh = fd < 0 ? NULL : realpath(target->path, NULL);
     }
@@ -306,7 +306,7 @@ bool file_check_writable(const char *path, struct error *err) {
     struct target target;
     if (!target_find(path, &target, err))
         return false;
-    /* What is there and written through was asked by target_find. */
+    /* An existing file to be written in place was already checked by target_find. */
     bool ok = (target.exists && !target.whole) || probe(&target) ||
               error_set(
                   err, error_code_of_write(errno), "cannot write %s: %s", path, strerror(errno));

@@ -1,4 +1,4 @@
-/* Whole files: reading a small one, writing one safely. (Mapping: base/file_map.h.) */
+/* Reads a whole small file, or writes one safely. (Mapping large files: base/file_map.h.) */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -7,17 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads a regular file of at most `max_bytes`. *out is malloc'd with a NUL after its last byte (not
- * counted in *size). ERROR_NOT_FOUND, ERROR_TOO_LARGE or ERROR_IO names the path. */
+/* Reads a regular file of at most `max_bytes`. *out is malloc'd and has a NUL after its last byte,
+ * which *size does not count. ERROR_NOT_FOUND, ERROR_TOO_LARGE or ERROR_IO names the path. */
 bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, struct error *err)
     __attribute__((warn_unused_result));
 
-/* As file_read for input whose size is unknown before its end, such as a FIFO; "-" is standard
- * input. */
+/* Reads like file_read, but from a file of unknown size, such as a FIFO. "-" is standard input. */
 bool file_read_stream(const char *path, size_t max_bytes, char **out, size_t *size,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Opens a regular file for reading. Returns its descriptor, or -1. */
+/* Opens a regular file for reading. Returns its descriptor, or -1 and sets `err`. */
 int file_open_regular(const char *path, uint64_t *size, struct error *err)
     __attribute__((warn_unused_result));
 /* Checks that `fd` is a regular file, and sets *size. `path` is for the message. */
@@ -32,14 +31,14 @@ struct file_part {
  *
  * A regular file, or the target of a symbolic link, is replaced as a whole: the parts go to a new
  * file beside it, which is synced and renamed over it, so that a reader sees either the old or the
- * new file. The mode is kept, and the owner where that is allowed; a new file gets the mode that
- * the umask leaves. A device, a FIFO, or a file in a folder that accepts no new files is written in
- * place; for a FIFO that waits for a reader. "-" and "/dev/stdout" are standard output. */
+ * new file. The mode is kept, and so is the owner if that is allowed. A new file gets the mode that
+ * the umask allows. A device, a FIFO, or a file in a folder that accepts no new files is written in
+ * place. Writing to a FIFO waits for a reader. "-" and "/dev/stdout" are standard output. */
 bool file_write(const char *path, const struct file_part *parts, size_t count, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Syncs the folder that contains a new file or folder, so that its name is on the disk. file_write
- * does this itself. */
+/* Syncs the folder that contains a new file or folder, so that the new name survives a power
+ * failure. file_write calls this itself. */
 void file_sync_folder_of(const char *path);
 
 /* Checks that file_write may succeed; ERROR_IO says why not. Changes nothing. */
@@ -51,15 +50,15 @@ bool file_is_standard_output(const char *path);
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 
-/* Sets *out to the bytes that may still be written to the folder's file system. */
+/* Sets *out to the free bytes of the folder's file system. */
 bool file_free_bytes(const char *folder, uint64_t *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Removes the folder `name` of the open folder `at` (or AT_FDCWD) with everything in it. Follows no
- * links. What cannot be removed stays. */
+/* Removes the folder `name` in the open folder `at` (or AT_FDCWD) and everything in it. Follows no
+ * links. Files that cannot be removed stay. */
 void file_remove_tree(int at, const char *name);
 
-/* Returns "FOLDER/NAME", malloc'd; NULL when memory is short. */
+/* Returns "FOLDER/NAME", malloc'd; NULL if there is no memory. */
 char *file_join(const char *folder, const char *name);
 
 #endif

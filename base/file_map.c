@@ -12,19 +12,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The maps of this process, for the signal handler: written under the lock, read without it. A slot
- * is free while its size is 0. */
+/* The maps of this process, for the signal handler. They are written with the lock held and read
+ * without it. A slot with size 0 is free. */
 static struct {
     _Atomic uintptr_t begin;
     atomic_size_t size;
-    atomic_bool damaged; /* a page of it was replaced by zeros */
+    atomic_bool damaged; /* a page was replaced by zeros */
 } slots[FILE_MAPS_MAX];
 static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t page_bytes;
 static struct sigaction action_before;
 
-/* Puts a page of zeros where the file has ended. mmap is a plain system call here, and nothing else
- * is called. */
+/* Maps a page of zeros where the file no longer has one. Calls only mmap, which as a plain system
+ * call is safe in a signal handler. */
 static void on_sigbus(int number, siginfo_t *info, void *context) {
     (void)number;
     (void)context;
@@ -41,7 +41,8 @@ static void on_sigbus(int number, siginfo_t *info, void *context) {
         atomic_store(&slots[i].damaged, true);
         return;
     }
-    /* Not ours: the read faults again, and meets what was there before us. */
+    /* The address is in none of our maps. Restores the previous handler; the access faults again
+     * and reaches it. */
     sigaction(SIGBUS, &action_before, NULL);
 }
 
@@ -113,8 +114,8 @@ bool file_map_open_fd(int fd, const char *path, struct file_map *out, struct err
 
 void file_map_close(struct file_map *map) {
     if (map->bytes) {
-        /* In this order: another map may get the range the moment it is free, and its damage must
-         * find one slot only. */
+        /* The slot is freed first: once unmapped, another map may get the same addresses, and a
+         * fault there must find only one slot. */
         free_slot(map);
         munmap((void *)(uintptr_t)map->bytes, map->size);
     }
@@ -139,6 +140,6 @@ bool file_map_intact(const struct file_map *map, struct error *err) {
 }
 
 void file_map_drop_pages(const struct file_map *map) {
-    if (map->bytes) /* a hint: if it is refused, the pages just stay */
+    if (map->bytes) /* a hint: if refused, the pages stay */
         (void)madvise((void *)(uintptr_t)map->bytes, map->size, MADV_DONTNEED);
 }

@@ -1,5 +1,5 @@
-/* 64-bit FNV-1a (draft-eastlake-fnv): for hash tables and for detecting damaged files. Not for
- * input that an attacker chooses. */
+/* 64-bit FNV-1a (draft-eastlake-fnv), for hash tables and for detecting damaged files. Not safe for
+ * input that an attacker can choose. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 

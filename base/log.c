@@ -55,7 +55,7 @@ void log_line(enum log_level level, const char *format, ...) {
     va_start(args, format);
     vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
     va_end(args);
-    secrets_mask(line); /* whoever wrote it, it may quote a client */
-    /* One call, so that lines of different threads do not mix. */
+    secrets_mask(line); /* any message may quote a client */
+    /* One call per line, so that lines of different threads do not mix. */
     fprintf(stderr, "%s\n", line);
 }

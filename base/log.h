@@ -1,4 +1,4 @@
-/* One line to standard error per event: time, level, message. Safe from any thread. */
+/* Writes one line per event to standard error: time, level, message. Any thread. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -7,20 +7,21 @@
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_ERROR };
 
-/* Lines below this level are dropped; the default is LOG_LEVEL_INFO. Set it before threads
+/* Sets the lowest level that is written; the default is LOG_LEVEL_INFO. Call before threads
  * start. */
 void log_set_level(enum log_level level);
-/* "debug", "info", "warning", "error"; false, with *out untouched, for any other word. */
+/* Accepts "debug", "info", "warning" and "error". Returns false and leaves *out unchanged for any
+ * other word. */
 bool log_level_from_name(const char *name, enum log_level *out);
 
-/* Bounds the lines that clients can cause to LOG_LIMIT_PER_S per second. Zero-initialise; the
- * caller makes sure that only one thread uses it at a time. */
+/* Limits log lines that clients can cause to LOG_LIMIT_PER_S per second. Zero-initialise it. Only
+ * one thread may use it at a time. */
 #define LOG_LIMIT_PER_S 10
 struct log_limit {
     int64_t second;
     int count, dropped;
 };
-/* Returns whether one more line may be written. *dropped is then the number of lines suppressed
+/* Returns whether another line may be written. If so, *dropped is the number of lines suppressed
  * since the last one that was written. */
 bool log_limit_allows(struct log_limit *limit, int *dropped);
 

@@ -24,8 +24,8 @@ static const struct series {
 #undef METRIC_ROW
 };
 
-/* Upper ends, inclusive: from a small model's step on a GPU to a queue of large pictures on a CPU.
- */
+/* Upper ends of the buckets, inclusive. They range from a small model's step on a GPU to a queue of
+ * large pictures on a CPU. */
 static const double seconds_ends[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
     2.5, 5, 10, 30, 60, 300 };
 static const double counts_ends[] = { 0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64 };
@@ -33,21 +33,21 @@ static const double counts_ends[] = { 0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64 };
 _Static_assert(sizeof(seconds_ends) / sizeof(double) <= BUCKETS_MAX, "the buckets have room");
 _Static_assert(sizeof(counts_ends) / sizeof(double) <= BUCKETS_MAX, "the buckets have room");
 
-/* A histogram's buckets each count their own values; the last one those above all ends. What is
- * rendered adds them up once, so that its count and its buckets agree whatever happens meanwhile.
- */
+/* Each bucket of a histogram counts only its own values; the last one counts values above all ends.
+ * Rendering adds the buckets up once, so that the histogram's count always equals the sum of its
+ * buckets. */
 static struct {
-    _Atomic uint64_t value; /* a counter, a gauge's bits (REAL: a double's), or a histogram's sum in
-                               units of 1e-9 */
+    _Atomic uint64_t value; /* a counter; a gauge's bits (REAL: of a double); or a histogram's sum
+                               in units of 1e-9 */
     _Atomic uint64_t buckets[BUCKETS_MAX + 1];
-    atomic_bool known; /* a gauge has been set */
+    atomic_bool known; /* the gauge has been set */
 } values[METRIC_COUNT];
 
-/* Names are added under the mutex and never change, so that reading them needs no lock. */
+/* Names are added with the mutex held and never change, so they can be read without it. */
 static struct {
     pthread_mutex_t mutex;
     _Atomic(const char *) names[METRICS_LORAS_MAX];
-    _Atomic uint64_t counts[METRICS_LORAS_MAX + 1]; /* the last is for all other names */
+    _Atomic uint64_t counts[METRICS_LORAS_MAX + 1]; /* the last counts all other names */
 } loras = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 static int ends_of(enum kind kind, const double **ends) {
@@ -89,7 +89,7 @@ void metric_set_real(enum metric metric, double value) {
 void metric_observe(enum metric metric, double value) {
     const double *ends;
     const int count = ends_of(table[metric].kind, &ends);
-    const double v = value > 0 ? fmin(value, 1e9) : 0; /* a NaN is 0 as well */
+    const double v = value > 0 ? fmin(value, 1e9) : 0; /* NaN also becomes 0 */
     int i = 0;
     while (i < count && v > ends[i])
         i++;
@@ -106,7 +106,7 @@ enum metric metric_step_seconds(int rows) {
                         : METRIC_step_seconds_more;
 }
 
-/* The name's place, or that of a free one; METRICS_LORAS_MAX if there is neither. */
+/* Returns the index of the name, else of a free entry (*found is false), else METRICS_LORAS_MAX. */
 static int find_lora(const char *name, bool *found) {
     for (int i = 0; i < METRICS_LORAS_MAX; i++) {
         const char *known = atomic_load_explicit(&loras.names[i], memory_order_acquire);

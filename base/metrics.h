@@ -4,7 +4,7 @@
  *     metric_add(METRIC_unet_rows_total, rows);
  *     metric_observe(METRIC_queue_seconds, seconds);
  *     metric_observe(metric_step_seconds(rows), seconds);
- * Values that are only known on demand (memory, the queue) are set right before rendering.
+ * Values that must be asked for (memory, the queue) are set right before rendering.
  */
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H
@@ -26,9 +26,9 @@
     X(requests_##dialect##_failed, COUNTER, "sd_requests_total",                                   \
         "dialect=\"" #dialect "\",outcome=\"failed\"", "")
 
-/* X(symbol, kind, family, label, help): one line per series. The series of a family are adjacent,
- * and the first one's help is the family's. Names and units follow Prometheus: counters end in
- * _total, times are in seconds, sizes in bytes. The states of jobs are in the order of enum
+/* X(symbol, kind, family, label, help): one line per series. All series of a family are adjacent;
+ * the first one's help is the family's. Names and units follow Prometheus: counters end in _total,
+ * times are in seconds, sizes in bytes. The series of job states are in the order of enum
  * job_state. */
 #define METRICS(X)                                                                                 \
     METRICS_OF_DIALECT(X, native, "Accepted requests, by how they ended.")                         \
@@ -126,27 +126,27 @@ enum metric {
 
 enum request_outcome { REQUEST_SUCCEEDED, REQUEST_CANCELLED, REQUEST_TIMED_OUT, REQUEST_FAILED };
 
-/* Counts one more accepted request of this dialect (as named in its struct generation_kind) with
- * this outcome. */
+/* Counts an accepted request of this dialect with its outcome. `dialect` is the name in struct
+ * generation_kind. */
 void metric_add_request(const char *dialect, enum request_outcome outcome);
 
 /* Adds to a counter. */
 void metric_add(enum metric metric, uint64_t n);
-/* Sets a gauge; a gauge that was never set is not rendered. */
+/* Sets a gauge. A gauge that was never set is not rendered. */
 void metric_set(enum metric metric, int64_t value);
 /* Sets a metric of kind REAL. */
 void metric_set_real(enum metric metric, double value);
-/* Adds to a histogram: seconds, or a count. Negative values count as 0. */
+/* Adds a value to a histogram: seconds, or a count. Negative values count as 0. */
 void metric_observe(enum metric metric, double value);
 
 /* Returns the step_seconds series for a call with this number of rows. */
 enum metric metric_step_seconds(int rows);
 
-/* Counts one more request that used this adapter. The first METRICS_LORAS_MAX names get a series of
- * their own; all others share the one with an empty name. */
+/* Counts a request that used this adapter. The first METRICS_LORAS_MAX names get a series each. All
+ * other names share the series with an empty name. */
 void metric_add_lora_request(const char *name);
 
-/* Renders everything in the text format 0.0.4, malloc'd; NULL when memory is short. */
+/* Returns all metrics in text format 0.0.4, malloc'd; NULL if there is no memory. */
 char *metrics_render(size_t *size);
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 

@@ -1,4 +1,5 @@
-/* A clock that never jumps, for durations and deadlines. Its zero has no meaning. */
+/* A clock that never jumps, for durations and deadlines. Only differences of its values have a
+ * meaning. */
 #ifndef BASE_MONOTONIC_H
 #define BASE_MONOTONIC_H
 

@@ -1,4 +1,4 @@
-/* Threads with names, and why the system refuses one. */
+/* Starts threads with names, and explains why the system refuses one. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 
@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <string.h>
 
-/* As pthread_create. `name`, of at most 15 bytes, is what `top -H` shows (docs/architecture.md
- * lists all); a thread whose name cannot be set runs without it. */
+/* Does what pthread_create does. `name` has at most 15 bytes and is shown by `top -H`
+ * (docs/architecture.md lists all names). If the name cannot be set, the thread runs without it. */
 static inline int thread_start(
     pthread_t *thread, const char *name, void *(*run)(void *user), void *user) {
     const int failed = pthread_create(thread, NULL, run, user);
@@ -17,8 +17,9 @@ static inline int thread_start(
     return failed;
 }
 
-/* Sets ERROR_NO_MEMORY and returns false. `reason` is the result of thread_start. The text of
- * EAGAIN alone, "Resource temporarily unavailable", does not help a user who has set a limit. */
+/* Sets ERROR_NO_MEMORY and returns false. `reason` is the result of thread_start. The message says
+ * more than the text of EAGAIN, "Resource temporarily unavailable", which does not help a user who
+ * has set a limit. */
 static inline bool error_set_thread(struct error *err, int reason) {
     return error_set(err, ERROR_NO_MEMORY,
         "cannot start a thread: %s. Its stack needs address space (ulimit -v), and the number of "

@@ -9,7 +9,8 @@
 
 #define CREDENTIAL "api-keys"
 
-/* If there is none, or it holds no key, *out stays NULL. */
+/* Reads the keys that systemd hands over as a credential. *out stays NULL if there is no such file
+ * or it has no key. */
 static bool read_credential(struct api_keys **out, struct error *err) {
     const char *folder = getenv("CREDENTIALS_DIRECTORY");
     char *path = folder ? file_join(folder, CREDENTIAL) : NULL;

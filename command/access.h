@@ -1,4 +1,4 @@
-/* Who may reach the daemon and from where, and what it logs about that: the options for it. */
+/* Options for access: who may reach the daemon, from where, and the log of requests. */
 #ifndef COMMAND_ACCESS_H
 #define COMMAND_ACCESS_H
 
@@ -11,14 +11,14 @@
 #include <stdbool.h>
 
 struct access_options {
-    const char *address; /* NULL: a socket that systemd hands over, or ACCESS_ADDRESS */
+    const char *address; /* NULL: systemd's socket, or ACCESS_ADDRESS */
     const char *socket_mode, *api_keys, *access_log;
     bool no_tls;
 };
 
 #define ACCESS_ADDRESS "127.0.0.1:8188"
 
-/* Rows for a table of options; `a` is a struct access_options in T. */
+/* Rows for a table of options. `a` is a member of T, of type struct access_options. */
 #define ACCESS_OPTION_ROWS(T, a)                                                                   \
     { "listen", 0, "HOST:PORT|unix:PATH",                                                          \
         "address to listen on [127.0.0.1:8188, or the socket that systemd\n"                       \
@@ -55,7 +55,7 @@ struct access {
     struct listener listener;
 };
 
-/* ERROR_INVALID means a wrong command line. Finish `access` after a failure too. */
+/* ERROR_INVALID means a wrong command line. Call access_finish also after a failure. */
 bool access_init(struct access *access, const struct access_options *options,
     const struct options *given, struct error *err) __attribute__((warn_unused_result));
 void access_finish(struct access *access);

@@ -1,7 +1,7 @@
-/* Times each part of a picture on one checkpoint: load, text encoder, UNet step, VAE decode. Every
- * part is also put against the rate of a large matrix product, measured in the same run with the
- * same code and dtype, because machines differ and neighbours make noise: the share is what
- * travels. */
+/* Times each part of a picture on one checkpoint: load, text encoder, UNet step, VAE decode. Each
+ * part's rate is also given as a share of the rate of a large matrix product, measured in the same
+ * run with the same code and dtype. Seconds depend on the machine and on its other processes; the
+ * share can be compared. */
 #include "command/command.h"
 
 #include "base/limits.h"
@@ -26,19 +26,19 @@
 
 struct bench_options {
     const char *model_path;
-    int width, height; /* px; 0 is the model's own */
+    int width, height; /* px; 0: the model's default */
     int steps;
     struct device_choice device;
     struct dtype_choice dtype;
     bool json, no_recordings;
 };
 
-/* One timed part: seconds of the first run (with its one-time costs), the median in seconds of the
+/* One timed part: the seconds of the first run, including one-time costs, the median seconds of the
  * measured runs, and the floating-point operations of one run. */
 struct measurement {
     const char *name;
     double first_s, median_s, flops;
-    int launches; /* kernels, where the device records; else 0 */
+    int launches; /* number of kernels if recorded; else 0 */
 };
 
 #define BUFFERS_MAX 5
@@ -56,7 +56,7 @@ struct bench {
     struct vae *vae;
     double load_s, peak_flops_per_s, peak_memory_bytes;
     bool has_figures;
-    struct device_figures figures; /* taken before the peak product: the picture's memory only */
+    struct device_figures figures; /* taken before the peak product: the picture's needs */
     int64_t latent_h, latent_w;
     struct measurement parts[3];
 };
@@ -66,7 +66,8 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Small numbers of both signs; zeros would run faster than real activations. */
+/* Fills x with small numbers of both signs, because zeros would run faster than real
+ * activations. */
 static void fill(float *x, int64_t n) {
     uint32_t state = 1;
     for (int64_t i = 0; i < n; i++) {
@@ -75,8 +76,8 @@ static void fill(float *x, int64_t n) {
     }
 }
 
-/* A tensor of the device with `fill`ed numbers, until buffers_release; false and an error if there
- * is no memory. i32 tensors are zero. */
+/* Allocates a tensor on the device and fills it with `fill`; i32 tensors are zero. Valid until
+ * buffers_release. Returns false with an error if memory is short. */
 static bool buffer(struct bench *b, struct tensor like, struct tensor *out, struct error *err) {
     const struct device_memory *memory = b->kernels->memory;
     const int64_t n = tensor_elements(&like);
@@ -108,8 +109,8 @@ static void buffers_release(struct bench *b) {
     b->buffer_count = 0;
 }
 
-/* One call of a part. A device that records records the second call and replays it from the third
- * on. */
+/* One call of a part. If the device can record, the second call is recorded and replayed from the
+ * third call on. */
 struct part {
     void (*run)(struct compute *c, void *user);
     void *user;
@@ -133,7 +134,8 @@ static bool time_part(
     return error_prefix(err, "%s", name);
 }
 
-/* Runs `run` to warm up (twice where it is recorded) and `repeats` times for the median. */
+/* Runs `run` once to warm up, or twice if it is recorded. Then runs it `repeats` times for the
+ * median. */
 static bool measure(struct bench *b, const char *name, void (*run)(struct compute *, void *),
     void *user, int repeats, struct measurement *out, struct error *err) {
     const struct part part = { run, user };
@@ -173,9 +175,9 @@ static int64_t peak_size(const struct bench *b) {
     return b->kernels->device == DEVICE_CPU ? 2048 : 8192;
 }
 
-/* The best rate of a square matrix product in the dtype under test. x has one row of n tokens. With
- * rank 2 each token would be a batch row of its own; batch rows are computed one by one, so that
- * would be n products of one token, which never come near the processor's rate. */
+/* Measures the rate of a square matrix product in the dtype under test. x is one row of n tokens.
+ * With rank 2 each token would be a batch row, and batch rows are computed one by one. That would
+ * be n products of one token, which are far below the processor's rate. */
 static bool measure_peak(struct bench *b, struct error *err) {
     const int64_t n = peak_size(b);
     enum dtype activation = b->kernels->activation_dtype(b->dtype);
@@ -326,9 +328,9 @@ static double peak_memory_bytes(void) {
     return (double)usage.ru_maxrss * 1024.0;
 }
 
-/* Returns the part's rate as a share of the matrix product's rate; -1 if that is more than 1. The
- * plain algorithm's operations are counted; a faster algorithm (Winograd) may do fewer.
- */
+/* Returns the part's rate as a share of the matrix product's rate; -1 if the share is above 1.
+ * The operations of the plain algorithm are counted, but a faster algorithm (Winograd) may need
+ * fewer. */
 static double share_of_peak(const struct bench *b, const struct measurement *m) {
     const double share = m->flops / m->median_s / b->peak_flops_per_s;
     return share <= 1 ? share : -1;
@@ -433,7 +435,7 @@ static bool run_all(struct bench *b, struct error *err) {
     if (!load(b, err) || !measure_text_encoder(b, err) || !measure_unet(b, err) ||
         !measure_vae(b, err))
         return false;
-    /* The peak product comes last: its operands are no part of the picture's memory. */
+    /* The peak product comes last, so that its operands do not count as the picture's memory. */
     b->peak_memory_bytes = peak_memory_bytes();
     b->has_figures = b->kernels->figures && b->kernels->figures(&b->figures, NULL);
     if (!measure_peak(b, err))

@@ -3,7 +3,8 @@
 #ifndef COMMAND_COMMAND_H
 #define COMMAND_COMMAND_H
 
-/* The device was lost. The same command may succeed in a new process, which a supervisor starts. */
+/* The exit status when the device was lost. The same command may succeed in a new process, which a
+ * supervisor starts. */
 #define EXIT_ENGINE_FAILED 70
 
 int key_main(int argc, char **argv);

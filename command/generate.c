@@ -21,7 +21,7 @@
 
 #define REPEAT_MAX 1000
 
-/* A command line that was understood. */
+/* The parsed command line. */
 struct run {
     struct pipeline_options load;
     struct generate_request request;
@@ -92,7 +92,8 @@ static bool copy_text(const char *text, char **out, struct error *err) {
     return *out || error_set(err, ERROR_NO_MEMORY, "no memory for a text");
 }
 
-/* The text of a file or of standard input ("-"), without the end of its last line; malloc'd. */
+/* Reads a text from a file or from standard input ("-"), without the end of its last line;
+ * malloc'd. */
 static bool read_prompt(const char *path, char **out, struct error *err) {
     size_t size;
     if (!file_read_stream(path, PROMPT_MAX_BYTES, out, &size, err))
@@ -116,7 +117,7 @@ static bool fill_prompt(const struct options *o, char **out, struct error *err) 
     return read_prompt(file ? file : "-", out, err);
 }
 
-/* The prompt, or what stands for it in a file. */
+/* Sets the prompt, or the encoded prompts of a file. */
 static bool fill_prompts(
     const struct options *o, struct generate_request *request, struct error *err) {
     const char *encoded = options_get(o, "prompt-embeds");
@@ -132,7 +133,7 @@ static bool fill_prompts(
     return fill_prompt(o, &request->prompts[0], err);
 }
 
-/* path: NULL for none. */
+/* Reads a picture file. `path` NULL: there is none. */
 static bool read_picture(const char *path, struct picture_file *out, struct error *err) {
     char *bytes;
     if (!path)
@@ -143,7 +144,7 @@ static bool read_picture(const char *path, struct picture_file *out, struct erro
     return true;
 }
 
-/* Ranges are the same as over HTTP. */
+/* Fills in the request from the options. Its ranges are the same as over HTTP. */
 static bool fill_run(const struct options *o, struct run *run, struct error *err) {
     const char *out = options_get(o, "out"), *quality = options_get(o, "quality");
     struct generate_request *request = &run->request;
@@ -192,7 +193,8 @@ static void print_timings(const struct run *run, const struct generate_timings *
             timings->vae_s);
 }
 
-/* One request, from tokens to pictures in host memory; what is written is of the first `turn`. */
+/* Draws one request, from tokens to pictures in host memory. Only the pictures of the first `turn`
+ * are written. */
 static bool draw(struct pipeline *pipeline, const struct run *run,
     const struct resolved_request *request, int turn, struct error *err) {
     struct pipeline_info info;

@@ -1,4 +1,4 @@
-/* Prints what is in a checkpoint or an adapter file. */
+/* Prints the contents of a checkpoint or an adapter file. */
 #include "command/command.h"
 
 #include "command/inspect_checkpoint.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TENSORS_SHOWN 20 /* of a file that is neither checkpoint nor adapter */
+#define TENSORS_SHOWN 20 /* for other safetensors files */
 
 static void print_bytes(FILE *out, uint64_t bytes) {
     if (bytes >= 10000000)
@@ -16,7 +16,8 @@ static void print_bytes(FILE *out, uint64_t bytes) {
         fprintf(out, "%llu bytes", (unsigned long long)bytes);
 }
 
-/* Metadata comes from anywhere: what does not print must not reach a terminal. */
+/* Prints a text without its control characters: metadata comes from unknown sources and must not
+ * control the terminal. */
 static void print_text(FILE *out, const char *text, size_t most) {
     size_t at = 0;
     for (; text[at] && at < most; at++)
@@ -242,7 +243,7 @@ static bool inspect_file(FILE *out, const char *path, struct error *err) {
 bool inspect_print(FILE *out, const char *path, struct error *err) {
     if (!file_is_folder(path))
         return inspect_file(out, path, err);
-    /* A folder that peft wrote holds one adapter. */
+    /* A folder in peft's format contains one adapter. */
     char *adapter = file_join(path, "adapter_model.safetensors");
     if (!adapter)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a path");

@@ -1,5 +1,5 @@
-/* `latentd inspect PATH`: prints what is in a checkpoint, an adapter file or any safetensors
- * file. */
+/* `latentd inspect PATH`: prints the contents of a checkpoint, an adapter file or any other
+ * safetensors file. */
 #ifndef COMMAND_INSPECT_CHECKPOINT_H
 #define COMMAND_INSPECT_CHECKPOINT_H
 

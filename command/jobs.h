@@ -4,7 +4,7 @@
 
 #include "engine/loop/training.h"
 
-/* Zero-initialise; jobs_close is always allowed. */
+/* Zero-initialise. jobs_close may be called at any time. */
 struct jobs {
     struct queue *queue; /* NULL: none */
     struct error none;   /* why there is no queue */
@@ -13,11 +13,12 @@ struct jobs {
 };
 
 /* Opens the queue in training->folder, and creates the dispatcher and the runner of training jobs.
- * A NULL folder: no jobs are kept. If the queue's file is damaged or the disk is full, the daemon
- * can still draw: the error is logged, returned to clients that ask for jobs, and not a failure. */
+ * If the folder is NULL, there are no jobs. A damaged queue file or a full disk is not a failure,
+ * because the daemon can still draw. The error is then logged, and returned to clients that ask for
+ * jobs. */
 bool jobs_open(struct jobs *jobs, const struct training_options *training, struct error *err)
     __attribute__((warn_unused_result));
-/* Asks the runners to give back their jobs. */
+/* Makes the runners give back their jobs. */
 void jobs_stop(struct jobs *jobs);
 void jobs_close(struct jobs *jobs);
 

@@ -44,13 +44,14 @@ static const struct command_help help = {
     "  curl -s localhost:8188/info -u anybody:KEY",
 };
 
-/* KEY_PREFIX and 64 hexadecimal digits. */
+/* Makes a key: KEY_PREFIX and 64 hexadecimal digits. */
 static bool make_secret(char out[sizeof(KEY_PREFIX) + 2 * SECRET_BYTES], struct error *err) {
     memcpy(out, KEY_PREFIX, sizeof(KEY_PREFIX));
     return random_text(out + strlen(KEY_PREFIX), SECRET_BYTES, err);
 }
 
-/* What is there must be right, and the name free. *needs_newline: its last line has no end. */
+/* Checks that an existing file is valid and has no key of this name. *needs_newline: its last line
+ * has no line end. */
 static bool check_file(const char *path, const char *name, bool *needs_newline, struct error *err) {
     struct error why;
     char *text;
@@ -74,7 +75,8 @@ static bool check_file(const char *path, const char *name, bool *needs_newline, 
     return ok;
 }
 
-/* One write at the end of the file: another key that is added at the same time has its own line. */
+/* Appends the key with a single write, so that two keys that are added at the same time get a line
+ * each. */
 static bool append(const struct settings *settings, const char *name, const char *secret,
     bool newline, struct error *err) {
     const char *path = settings->file;
@@ -91,7 +93,7 @@ static bool append(const struct settings *settings, const char *name, const char
         error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
     close(fd);
     if (ok)
-        file_sync_folder_of(path); /* which may be new */
+        file_sync_folder_of(path); /* the file may be new */
     return ok;
 }
 

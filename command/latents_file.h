@@ -5,17 +5,17 @@
 
 #include "engine/request/request.h"
 
-/* Writes the result's latents. */
+/* Writes the latents of a result. */
 bool latents_save(const char *path, const struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Reads starting noise in f32, f16 or bf16. Whether it fits the request and the model is checked
- * when the request is resolved. *out must be zeroed; the caller owns its values in any case. */
+/* Reads starting noise in f32, f16 or bf16. Resolving the request checks that it fits the request
+ * and the model. *out must be zeroed. The caller owns its values, also after a failure. */
 bool latents_load(const char *path, struct init_latents *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Reads the tensor "prompt_embeds", [texts][tokens][width] or for one text [tokens][width], and
- * "negative_prompt_embeds" if present. */
+/* Reads the tensor "prompt_embeds", [texts][tokens][width], or [tokens][width] for one text. Also
+ * reads "negative_prompt_embeds" if present. */
 bool embeds_load(const char *path, struct encoded_texts *prompt, struct encoded_texts *negative,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -34,7 +34,7 @@ static const struct command_help help = {
                 "      --lora style.safetensors:0.7 --lora other.safetensors:-0.3:0\n",
 };
 
-/* The command line, understood. */
+/* The parsed command line. */
 struct merge_run {
     const char *checkpoint, *out;
     const char *given[MERGE_MAX]; /* as typed */
@@ -58,7 +58,7 @@ static bool add_lora(struct merge_run *run, const char *given, struct error *err
     return true;
 }
 
-/* Takes what stands before the options, and each --lora. */
+/* Parses each --lora, and the two paths. */
 static bool parse(struct merge_run *run, int argc, char **argv, struct error *err) {
     static const char flag[] = "--lora";
     const size_t length = strlen(flag);
@@ -92,7 +92,7 @@ static bool parse(struct merge_run *run, int argc, char **argv, struct error *er
            error_set(err, ERROR_INVALID, "--lora %s is required", table[0].metavar);
 }
 
-/* The layers that an adapter may change, and what holds their names. */
+/* The layers that an adapter may change, and the models that own their names. */
 struct models {
     struct unet *unet;
     struct text_encoder *text_encoder;

@@ -1,4 +1,5 @@
-/* latentd: one executable, a command each for serving, drawing and looking. */
+/* latentd: one executable with a command for each task: serving, drawing, training, inspecting and
+ * so on. */
 #include "command/command.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Turns of a waiting loop, some microseconds in all. */
+/* Iterations of OpenMP's waiting loop; some microseconds in total. */
 #define SPIN_COUNT "1000"
 
 static const struct {
@@ -48,10 +49,10 @@ static void print_help(FILE *out) {
 
 /* Starts the program again with a short spin for OpenMP's threads, unless the user has chosen one.
  *
- * By default GNU OpenMP's threads spin for about a millisecond at every barrier. Where another
- * process wants the processors too, each barrier then waits for a thread that does not run, while
- * its siblings burn the time that it needs: a picture of one second was seen to take forty. The
- * library reads this setting before main, hence the second start. */
+ * By default GNU OpenMP's threads spin for about a millisecond at every barrier. If another process
+ * uses the processors too, each barrier waits for a thread that is not scheduled, while the
+ * spinning threads use up the processor time that it needs. A picture of one second took forty in
+ * this case. The library reads this setting before main, so the program must be started again. */
 static void start_with_short_spin(char **argv) {
     char path[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
@@ -60,11 +61,12 @@ static void start_with_short_spin(char **argv) {
     if (length <= 0 || setenv("GOMP_SPINCOUNT", SPIN_COUNT, 1) != 0)
         return;
     path[length] = 0;
-    execv(path, argv); /* if it fails, the long spin it is */
+    execv(path, argv); /* if it fails, the spin stays long */
 }
 
-/* Without them, the next file or socket that is opened gets a number below 3, and what is printed
- * or logged goes into it. They are opened the wrong way round, so that using them still fails. */
+/* Opens descriptors 0 to 2 if they are closed. Otherwise the next file or socket would get such a
+ * number, and printed or logged text would be written to it. They are opened with the wrong access
+ * mode, so that using them still fails. */
 static bool open_standard_descriptors(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
@@ -72,13 +74,14 @@ static bool open_standard_descriptors(void) {
     return true;
 }
 
-/* The status, or 1 if what was printed did not all arrive. */
+/* Returns the status, or 1 if some of the output was not written. */
 static int end_output(int status) {
     errno = 0;
     if (fflush(stdout) == 0) {
         if (!ferror(stdout))
             return status;
-        /* An earlier write failed, and nobody kept its reason: one more write fails likewise. */
+        /* An earlier write failed, but its reason is lost. One more write fails for the same
+         * reason. */
         clearerr(stdout);
         if (putchar('\n') == '\n')
             (void)fflush(stdout);
@@ -88,7 +91,7 @@ static int end_output(int status) {
     return status ? status : 1;
 }
 
-/* What every command says of itself, one after the other. */
+/* Prints the help of every command in the given form. */
 static int print_commands(const char *form) {
     int status = 0;
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]) && status == 0; i++) {
@@ -201,7 +204,7 @@ int main(int argc, char **argv) {
     if (!open_standard_descriptors())
         return 1;
     start_with_short_spin(argv);
-    /* Hashes of JSON keys are seeded once, before there are threads. */
+    /* Seeds the hashes of JSON keys once, before threads run. */
     json_object_seed(0);
     return end_output(run_command(argc, argv));
 }

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* "out.png" to "out-3.png", malloc'd. */
+/* Makes "out-3.png" from "out.png", malloc'd. */
 static char *numbered(const char *path, int index) {
     const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
     int stem = dot && (!slash || dot > slash + 1) && dot > path ? (int)(dot - path)
@@ -16,8 +16,8 @@ static char *numbered(const char *path, int index) {
     return asprintf(&out, "%.*s-%d%s", stem, path, index, path + stem) < 0 ? NULL : out;
 }
 
-/* The path with every folder and link on it followed, malloc'd; a last name that does not exist
- * yet stays as it is. */
+/* Returns the path with all links resolved, malloc'd. The last part may name a file that does not
+ * exist yet; it then stays as it is. */
 static char *resolved(const char *path) {
     char *whole = realpath(path, NULL);
     if (whole)
@@ -31,7 +31,7 @@ static char *resolved(const char *path) {
     return joined;
 }
 
-/* Whether what is written to one overwrites what was written to the other. */
+/* Returns whether writing to one path would overwrite what was written to the other. */
 static bool same_place(const char *a, const char *b) {
     struct stat x, y;
     if (file_is_standard_output(a) || file_is_standard_output(b))

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #define BAR_WIDTH 30
-#define LINES_MAX 20 /* about as many, of all steps together */
+#define LINES_MAX 20 /* lines for all steps together, about */
 
 void progress_init(struct progress *progress, bool quiet, bool lines) {
     progress->kind = quiet                        ? PROGRESS_NONE

@@ -147,7 +147,7 @@ static const struct command_help help = {
     "  curl -s localhost:8188/info             model, sizes, limits, queue",
 };
 
-/* The second signal. */
+/* Handles the second signal: ends the process at once. */
 static void stop_now(int signal_number) {
     _exit(128 + signal_number);
 }
@@ -172,7 +172,7 @@ static void block_signals(sigset_t *set) {
     }
     const struct sigaction ignore = { .sa_handler = SIG_IGN };
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* a file as large as it may be is an error like others */
+    sigaction(SIGXFSZ, &ignore, NULL); /* a write beyond the file size limit then fails */
     pthread_sigmask(SIG_BLOCK, set, NULL);
 }
 
@@ -198,9 +198,9 @@ static enum wait_end wait_once(
     return WAIT_SIGNAL;
 }
 
-/* Until the device and the checkpoint's headers are known to be right: a wrong --model or --dtype
- * ends the daemon before it says that it listens. True if they are; otherwise *status is the exit
- * status. */
+/* Waits until the device and the checkpoint's headers have been checked, so that a wrong --model or
+ * --dtype ends the daemon before it says that it listens. Returns true if they are right; otherwise
+ * *status is the exit status. */
 static bool wait_for_opening(struct engine *engine, const sigset_t *set, int *status) {
     while (!engine_is_opened(engine)) {
         struct error why = { 0 };
@@ -215,8 +215,8 @@ static bool wait_for_opening(struct engine *engine, const sigset_t *set, int *st
     return true;
 }
 
-/* Until a signal comes or the engine fails; the exit status. A checkpoint that could not be loaded
- * will not load next time either, but an engine that failed while drawing may work again. */
+/* Waits for a signal or a failure of the engine. Returns the exit status. If the checkpoint could
+ * not be loaded, a restart would not help; if the engine failed while drawing, it may. */
 static int wait_for_the_end(
     struct engine *engine, struct http_server *server, const sigset_t *set) {
     const int watchdog_ms = service_watchdog_ms();
@@ -229,8 +229,8 @@ static int wait_for_the_end(
             service_notify("READY=1\nSTATUS=ready to draw");
         }
         if (ready && watchdog_ms) {
-            /* Whatever it is, also while another checkpoint is loaded: both locks can be had, so
-             * neither the engine nor who answers requests has seized up. */
+            /* Sent in every state, also while another checkpoint is loaded. Reading the state takes
+             * the locks of server and engine, so it shows that neither is stuck. */
             (void)server_state(server);
             service_notify("WATCHDOG=1");
         }
@@ -256,8 +256,8 @@ static bool read_defaults(
     return true;
 }
 
-/* What the checkpoint of --model is called: its name below --model-root, or the last part of its
- * path. malloc'd. */
+/* Returns the name of the checkpoint in --model: its name below --model-root, or the last part of
+ * its path. malloc'd. */
 static char *model_name(const struct settings *settings, struct error *err) {
     const char *root = settings->engine.model_root, *path = settings->engine.pipeline.model_path;
     if (root && !file_is_folder(root)) {
@@ -272,7 +272,7 @@ static char *model_name(const struct settings *settings, struct error *err) {
     return name;
 }
 
-/* What is left once there is a listener and a name for the model; the exit status. */
+/* Serves, when the listener and the model's name are ready. Returns the exit status. */
 static int serve(const struct settings *settings, const struct access *access) {
     const struct listener *listener = &access->listener;
     sigset_t signals;
@@ -291,7 +291,7 @@ static int serve(const struct settings *settings, const struct access *access) {
         .share = settings->training_share,
     };
     int status = 1;
-    block_signals(&signals); /* before there are threads, which inherit the mask */
+    block_signals(&signals); /* before any thread: threads inherit the mask */
     if (settings->dataset_root &&
         !dataset_store_open(settings->dataset_root, settings->dataset_max_bytes, &datasets, &err))
         goto out;
@@ -331,7 +331,7 @@ static int serve(const struct settings *settings, const struct access *access) {
         goto out;
     printf("listening on %s\n", listener->url);
     if (fflush(stdout) != 0)
-        clearerr(stdout); /* serving does without a standard output */
+        clearerr(stdout); /* serving needs no standard output */
     service_notify("STATUS=loading the checkpoint");
     status = wait_for_the_end(engine, server, &signals);
     service_notify("STOPPING=1\nSTATUS=finishing what was accepted");
@@ -339,13 +339,14 @@ static int serve(const struct settings *settings, const struct access *access) {
     jobs_stop(&jobs);
     http_server_drain(server);
 out:
-    /* Also from before the end was waited for: a second signal stops at once. */
+    /* The start may have failed, with signals still blocked: a second signal must stop at once here
+     * too. */
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     if (err.code != ERROR_NONE)
         log_error("%s", err.message);
     http_server_destroy(server);
-    /* Every answer has been sent. What a lost device holds cannot be given back, and asking for it
-     * may hang or fault, so the process ends here. */
+    /* Every answer has been sent. The memory of a lost device cannot be released, and trying to may
+     * hang or fault, so the process ends here. */
     if (status == EXIT_ENGINE_FAILED)
         _exit(EXIT_ENGINE_FAILED);
     jobs_close(&jobs);
@@ -356,7 +357,7 @@ out:
     return status;
 }
 
-/* What --tune asks for. Serving does not need it, so a failure is a warning. */
+/* Measures kernels for --tune. Serving does not need it, so a failure is only a warning. */
 static void tune_first(const struct settings *settings) {
     struct error err = { 0 };
     struct tune t = { .options.pipeline = settings->engine.pipeline, .only_new = true };
@@ -407,7 +408,7 @@ int serve_main(int argc, char **argv) {
     }
     settings.engine.pipeline.adapters.memory_bytes = (size_t)settings.lora_memory_mb << 20;
     log_set_level(settings.log_level);
-    if (settings.tune_minutes > 0) /* before there is a listener: no request waits for it */
+    if (settings.tune_minutes > 0) /* before there is a listener: no request has to wait */
         tune_first(&settings);
     struct access access;
     char *name = NULL;

@@ -13,7 +13,7 @@
 #define FIRST_SOCKET 3
 
 static struct {
-    char path[108]; /* of the socket that is notified; "": none */
+    char path[108]; /* socket for notifications; "": none */
     long long watchdog_us;
     int sockets;
 } service;
@@ -26,7 +26,8 @@ static long long number_in(const char *name) {
     return text && *text && !*end && !errno ? number : 0;
 }
 
-/* What is said for one process may have been inherited by another. */
+/* Returns whether the variables are meant for this process. They may have been inherited from
+ * another one. */
 static bool is_for_us(const char *name) {
     return !getenv(name) || number_in(name) == getpid();
 }
@@ -59,10 +60,10 @@ void service_notify(const char *state) {
         return;
     memcpy(address.sun_path, service.path, length);
     if (address.sun_path[0] == '@')
-        address.sun_path[0] = 0; /* an abstract one */
+        address.sun_path[0] = 0; /* abstract: begins with a NUL */
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return; /* the watchdog will find out */
+        return; /* systemd's watchdog will notice */
     sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&address,
         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
     close(fd);

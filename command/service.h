@@ -8,17 +8,18 @@
 
 #include <stdbool.h>
 
-/* Reads the environment, and removes the variables that child processes must not see. Call it
- * before threads start. */
+/* Reads the environment variables, and removes those that child processes must not see. Call it
+ * before threads run. */
 void service_begin(void);
 
-/* Sets *fd to the socket handed over, or -1; more than one is an error. */
+/* Sets *fd to the socket that was handed over, or -1. More than one socket is an error. */
 bool service_take_socket(int *fd, struct error *err) __attribute__((warn_unused_result));
 
-/* Sends "READY=1", "STATUS=..." and so on; several are separated by newlines. */
+/* Sends "READY=1", "STATUS=..." and so on; several assignments are separated by newlines. */
 void service_notify(const char *state);
 
-/* Returns how often service_notify("WATCHDOG=1") must be called, in milliseconds; 0: never. */
+/* Returns the interval, in milliseconds, at which service_notify("WATCHDOG=1") must be called; 0:
+ * never. */
 int service_watchdog_ms(void);
 
 #endif

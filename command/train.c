@@ -79,7 +79,7 @@ static void on_signal(int number) {
     asked_to_stop = 1;
 }
 
-/* As the body of POST /train. */
+/* Converts DeepSpeed's configuration to an object in the form of the body of POST /train. */
 static json_t *read_deepspeed(const struct train_run *run, struct error *err) {
     json_t *from = json_parse_file(run->deepspeed_path, TRAIN_CONFIG_MAX_BYTES, err);
     json_t *job = NULL, *notes = NULL, *note;
@@ -104,7 +104,8 @@ static bool read_config(struct train_run *run, struct error *err) {
     return ok;
 }
 
-/* What is trained is said once, in one way or the other. */
+/* Checks that exactly one of --config and --deepspeed-config is given, and --name only with the
+ * latter. */
 static bool is_said_once(const struct train_run *run, struct error *err) {
     if (!run->config_path == !run->deepspeed_path)
         return error_set(err, ERROR_INVALID,
@@ -131,7 +132,7 @@ static void on_validated(void *user, int64_t step) {
         log_warning("the grid of validation pictures: %s", err.message);
 }
 
-/* Until it is done, or a signal comes: then what was done is kept. */
+/* Trains until the job is done or a signal comes. After a signal the work done so far is kept. */
 static bool work(struct training_job *training, struct error *err) {
     bool done = false;
     while (!done && !asked_to_stop)

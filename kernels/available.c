@@ -11,7 +11,7 @@
 
 #define PATH_BYTES 4096
 
-/* Takes a limit's word if it is the least so far. */
+/* Lowers the result to `bytes` if that is the smallest limit so far; the format says why. */
 static void consider(struct available *a, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -25,7 +25,7 @@ static void consider(struct available *a, size_t bytes, const char *format, ...)
     va_end(args);
 }
 
-/* `limit` less `used`, of which `idle` bytes would be given up. */
+/* Considers `limit` less `used`. `idle` bytes of `used` can be reclaimed and do not count. */
 static void consider_limit(
     struct available *a, const char *name, uint64_t limit, uint64_t used, uint64_t idle) {
     used = idle < used ? used - idle : 0;
@@ -33,8 +33,9 @@ static void consider_limit(
         name, (unsigned long long)limit >> 20, (unsigned long long)used >> 20);
 }
 
-/* The number behind `key` in a file of lines "key number" or "key: number kB"; in bytes. With key
- * NULL the file is the number. False without one: no file, no such line, "max". */
+/* Reads the number behind `key`, in bytes, from a file of lines "key number" or "key: number kB".
+ * If key is NULL, the file holds only the number. Returns false if the file or the line is missing,
+ * or if the value is "max". */
 static bool read_number(const char *path, const char *key, uint64_t *out) {
     char line[256], unit[4] = "";
     unsigned long long number;
@@ -57,20 +58,20 @@ static bool read_number(const char *path, const char *key, uint64_t *out) {
     return found;
 }
 
-/* The files of one version of control groups. */
+/* Where one version of control groups keeps its numbers. */
 struct cgroup_files {
     const char *mount, *limit, *used;
-    const char *idle[2]; /* keys in memory.stat: cached files, which are given up when asked for */
+    const char *idle[2]; /* keys in memory.stat: file cache, which can be reclaimed */
 };
 
-/* One group: what it leaves, if it limits anything. `folder` ends with no slash. */
+/* Considers the limit of one group, if it has one. `folder` does not end with a slash. */
 static void consider_group(
     struct available *a, const struct cgroup_files *files, const char *folder, const char *group) {
     char path[PATH_BYTES + 64], name[96];
     uint64_t limit, used, idle = 0, part;
     snprintf(path, sizeof(path), "%s/%s", folder, files->limit);
     if (!read_number(path, NULL, &limit) || limit > (uint64_t)INT64_MAX / 2)
-        return; /* version 1 writes no limit as one that nothing reaches */
+        return; /* in version 1, a huge number means no limit */
     snprintf(path, sizeof(path), "%s/%s", folder, files->used);
     if (!read_number(path, NULL, &used))
         return;
@@ -83,8 +84,8 @@ static void consider_group(
     consider_limit(a, name, limit, used, idle);
 }
 
-/* The group and all above it. In a container the groups above may not be there, nor the path that
- * the kernel names, but then the mount's own folder is the group. */
+/* Considers the group and all groups above it. In a container the groups above may be missing, and
+ * so may the path that the kernel names. The mount's own folder is then the group. */
 static void consider_groups(
     struct available *a, const char *root, const struct cgroup_files *files, const char *of) {
     char folder[PATH_BYTES], group[PATH_BYTES];
@@ -103,7 +104,7 @@ static void consider_groups(
     }
 }
 
-/* /proc/self/cgroup: lines "0::/group" of version 2, "4:cpu,memory:/group" of version 1. */
+/* Lines of /proc/self/cgroup: "0::/group" in version 2, "4:cpu,memory:/group" in version 1. */
 static void consider_cgroups(struct available *a, const char *root) {
     static const struct cgroup_files v2 = { "/sys/fs/cgroup", "memory.max", "memory.current",
         { "inactive_file", "active_file" } },

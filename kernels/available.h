@@ -1,10 +1,10 @@
 /* How much memory this process may still allocate, and which limit says so.
  *
- * A system grants any amount and kills the process when the memory is used. Code that is about to
- * allocate much therefore asks here first. The answer is the smallest of
+ * The system grants any amount and kills the process later, when the memory is used. Code that is
+ * about to allocate much therefore asks here first. The answer is the smallest of
  *  - MemAvailable of /proc/meminfo: memory that is free or easily freed;
  *  - what is left in the process's control group and in each group above it: memory.max (version 2)
- *    or memory.limit_in_bytes (version 1), less the usage without its file cache;
+ *    or memory.limit_in_bytes (version 1), less the usage (file cache does not count as usage);
  *  - RLIMIT_AS less the address space in use, and RLIMIT_DATA less the writable memory in use.
  * Any thread.
  */
@@ -25,10 +25,10 @@ struct available {
 /* Reads the limits. `root` is put before /proc and /sys; only tests pass anything but "". */
 void available_read(const char *root, struct available *out);
 
-/* Checks that the system maps `bytes` more, by mapping and unmapping them. Call it before code that
- * breaks when memory is refused, such as a library that writes through a pointer it did not get.
- * Returns ERROR_NO_MEMORY with the numbers otherwise. `what` names the purpose in the message:
- * "making a product's code". */
+/* Checks that the system can map `bytes` more, by mapping and unmapping that many. Call it before
+ * code that crashes when it gets no memory, such as a library that does not check its allocations.
+ * On refusal returns false with ERROR_NO_MEMORY and the numbers. `what` names the purpose in the
+ * message: "making a product's code". */
 bool available_headroom(size_t bytes, const char *what, struct error *err)
     __attribute__((warn_unused_result));
 

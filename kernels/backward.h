@@ -2,11 +2,11 @@
  * needs. kernels.h lists the forward operations; its conventions hold here too.
  *
  * Names: dy is the gradient of the loss with respect to y, and so on. A gradient d_* of an
- * activation has the activation's shape and dtype; a gradient of a parameter is f32. In addition to
- * kernels.h, for every entry:
+ * activation has the activation's shape and dtype; a gradient of a parameter is f32. For every
+ * entry, these rules hold in addition to those of kernels.h:
  *  - gradients of activations are written, or added to the present contents if `accumulate` is set;
  *    gradients of parameters are always added to the present contents;
- *  - NULL stands for a gradient that is not wanted;
+ *  - a gradient that is not wanted is NULL;
  *  - dy is never written; a gradient that is written overlaps no input unless the field allows it;
  *  - row i of an activation's gradient depends on row i of the inputs only; a parameter's gradient
  *    is summed over rows in an order that depends on the shapes alone, so the same call gives the
@@ -17,13 +17,12 @@
 
 #include "kernels/kernels.h"
 
-/* Backward of y = x W^T + bias, without activation or gate (for a geglu weight:
- * linear_args.ungated).
- * dx (+)= dy W; dw[n][k] += dy^T x; dbias[n] += sum over tokens of dy. */
+/* Backward of y = x W^T + bias, without activation or gate. For a geglu weight, y is the output
+ * with linear_args.ungated. dx (+)= dy W; dw[n][k] += dy^T x; dbias[n] += sum over tokens of dy. */
 struct linear_backward_args {
     const struct tensor *dy; /* [..][n] */
     const struct packed *weight;
-    const struct tensor *x; /* [..][k]; may be NULL if dw is */
+    const struct tensor *x; /* [..][k]; may be NULL if dw is NULL */
     struct tensor *dx;      /* like x */
     bool accumulate;        /* dx */
     struct tensor *dw;      /* f32 [n][k] */
@@ -36,7 +35,7 @@ struct linear_backward_args {
 struct conv2d_backward_args {
     const struct tensor *dy; /* [n][h'][w'][c_out] */
     const struct packed *weight;
-    const struct tensor *x;   /* [n][h][w][c_in]; may be NULL if dw is */
+    const struct tensor *x;   /* [n][h][w][c_in]; may be NULL if dw is NULL */
     struct tensor *dx;        /* like x */
     bool accumulate;          /* dx */
     struct tensor *dw;        /* f32 [c_out][kh][kw][c_in] */
@@ -66,10 +65,11 @@ struct layer_norm_backward_args {
     struct tensor *dgamma, *dbeta; /* f32 [c] */
 };
 
-/* Backward of y = softmax(scale q k^T + mask) v; q, k, v, offsets, heads, lengths and causal as in
- * attention_args. dq, dk and dv have the shapes of q, k and v. Only the channels of the heads,
- * counted from the offsets, are written, so dq, dk and dv may be one tensor where q, k and v are
- * one. Keys beyond a row's length get zeros, or nothing if `accumulate` is set. */
+/* Backward of y = softmax(scale q k^T + mask) v. q, k, v, offsets, heads, lengths and causal mean
+ * the same as in attention_args. dq, dk and dv have the shapes of q, k and v. Only the channels of
+ * the heads, counted from the offsets, are written. If q, k and v are one tensor, dq, dk and dv may
+ * therefore be one tensor too. Keys beyond a row's length get zeros, or are not touched if
+ * `accumulate` is set. */
 struct attention_backward_args {
     const struct tensor *q, *k, *v, *y, *dy;
     int64_t q_offset, k_offset, v_offset;
@@ -78,7 +78,7 @@ struct attention_backward_args {
     float scale;
     bool causal;
     const struct tensor *lengths;
-    struct tensor *dq, *dk, *dv; /* all three, or dq alone where k and v need no gradient */
+    struct tensor *dq, *dk, *dv; /* dk and dv may both be NULL, dq may not */
     bool accumulate;
 };
 
@@ -96,7 +96,7 @@ struct activation_backward_args {
     bool accumulate;
 };
 
-/* Backward of y[j] = h[j] gelu(h[n/2 + j]), into or added to dh [..][n]. */
+/* Backward of y[j] = h[j] gelu(h[n/2 + j]). dh: [..][n]. */
 struct geglu_backward_args {
     const struct tensor *dy, *h;
     struct tensor *dh;
@@ -116,14 +116,14 @@ struct low_rank_gradient {
     float *down, *up;
 };
 
-/* Backward of y += sum over terms of scale up (down x), with the same terms for every row of x.
- * With u = down x and v = up^T dy: d_up += scale dy u^T; d_down += scale v x^T;
- * dx (+)= scale down^T v, summed over the terms. */
+/* Backward of y += sum over terms of scale up (down x). The terms are the same for every row of x.
+ * With u = down x and v = up^T dy: d_up += scale dy u^T; d_down += scale v x^T; dx (+)= scale
+ * down^T v, summed over the terms. */
 struct low_rank_backward_args {
-    const struct tensor *dy, *x; /* x may be NULL if gradients is */
+    const struct tensor *dy, *x; /* x may be NULL if gradients is NULL */
     enum conv_kind kind;
-    const struct low_rank_term *terms;         /* host memory: count */
-    const struct low_rank_gradient *gradients; /* host memory: count, or NULL */
+    const struct low_rank_term *terms;         /* [count], in host memory */
+    const struct low_rank_gradient *gradients; /* [count], in host memory; or NULL */
     int count;
     struct tensor *dx;
     bool accumulate;
@@ -131,8 +131,8 @@ struct low_rank_backward_args {
 
 /* y (+)= x * keep / (1 - p): inverted dropout. Element i (in row-major order over the whole tensor)
  * is kept if a random number in [0, 1) is at least p. The number is word i % 4 of philox4x32-10 at
- * counter {i / 4, *step (2 words), layer} with key *seed. The same call with dy for x is the
- * backward. What a row keeps depends on its place in the tensor. y may be x. */
+ * counter {i / 4, *step (2 words), layer} with key *seed. The backward is the same call with dy as
+ * x. Which elements of a row are kept depends on the row's place in the tensor. y may be x. */
 struct dropout_args {
     const struct tensor *x;
     float p;                     /* 0 <= p < 1 */
@@ -142,11 +142,11 @@ struct dropout_args {
     bool accumulate;
 };
 
-/* loss[row] = mean over the row's elements of (prediction - target)^2, in f64 sums;
- * d_prediction = weights[row] 2 (prediction - target) / elements of a row. All f32. */
+/* loss[row] = mean over the row's elements of (prediction - target)^2, summed in f64; d_prediction
+ * = weights[row] 2 (prediction - target) / elements of a row. All f32. */
 struct mse_args {
     const struct tensor *prediction, *target; /* [n][...] */
-    const float *weights;                     /* host memory [n] */
+    const float *weights;                     /* [n], in host memory */
     struct tensor *loss;                      /* [n] */
     struct tensor *d_prediction;              /* like prediction, or NULL */
 };

@@ -19,7 +19,8 @@ bool check_fail(const struct check *k, const char *format, ...)
  * least 1. */
 bool check_tensor(
     const struct check *k, const char *name, const struct tensor *t, int rank_min, int rank_max);
-/* check_tensor, and the dtype is f32, bf16 or, where the table takes f16 weights, f16. */
+/* Checks what check_tensor checks, and that the dtype is f32 or bf16, or f16 if the table takes f16
+ * weights. */
 bool check_activation(
     const struct check *k, const char *name, const struct tensor *t, int rank_min, int rank_max);
 /* `t` has `dtype`. `like_name` names the tensor that the dtype comes from, or is NULL if the
@@ -29,7 +30,7 @@ bool check_dtype(const struct check *k, const char *name, const struct tensor *t
 /* `t` has the shape and dtype of `like`. */
 bool check_like(const struct check *k, const char *name, const struct tensor *t,
     const char *like_name, const struct tensor *like);
-/* `t` has the shape and dtype of `want`; `from` is the tensor from which that follows. */
+/* `t` has the shape and dtype of `want`, which follow from the tensor `from`. */
 bool check_shape(const struct check *k, const char *name, const struct tensor *t,
     const struct tensor *want, const char *from_name, const struct tensor *from);
 /* `t` has as many rows as `from`, each with `channels` channels from `offset` on. */
@@ -39,7 +40,7 @@ bool check_row_add(const struct check *k, const char *name, const struct tensor 
  * NULL. */
 bool check_apart(const struct check *k, const struct tensor *y, const char *name,
     const struct tensor *x, bool may_be_same);
-/* check_apart for an output that is not called y. */
+/* check_apart for an output with a name other than y. */
 bool check_output_apart(const struct check *k, const char *output_name, const struct tensor *output,
     const char *name, const struct tensor *x, bool may_be_same);
 
@@ -50,18 +51,18 @@ bool check_weight(const struct check *k, const struct packed *weight, bool is_co
 /* y has the shape of a convolution of x to n channels, in `dtype`, and does not overlap x. */
 bool check_conv_output(const struct check *k, enum conv_kind kind, const struct tensor *x,
     int64_t n, enum dtype dtype, const struct tensor *y);
-/* A term that fits an output of `channels` channels. */
+/* The term fits an output of `channels` channels. */
 bool check_term(const struct check *k, const struct low_rank_term *t, int64_t channels);
 
-/* The check of op_attention's arguments, shared with the check of its backward. */
+/* Checks the arguments of op_attention; the check of its backward uses this too. */
 bool attention_is_right(const struct check *k, const struct attention_args *a);
 
-/* bool NAME_is_right(k, args), for the operations of training (compute_backward.c). */
+/* Declares bool NAME_is_right(k, args) for each operation of training (compute_backward.c). */
 #define CHECK(name) bool name##_is_right(const struct check *k, const struct name##_args *a);
 TRAINING_OPERATIONS(CHECK)
 #undef CHECK
 
-/* The multiplications and additions that struct compute counts for a call of a training
+/* Returns the multiplications and additions that struct compute counts for a call of a training
  * operation. */
 double training_flops(enum operation operation, const void *args);
 

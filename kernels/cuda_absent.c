@@ -1,4 +1,5 @@
-/* In place of kernels/cuda/ where a build has none: says so, and callers need no condition. */
+/* Replaces kernels/cuda/ in a build without CUDA. Opening a device fails with an error, so callers
+ * need no #ifdef. */
 #include "kernels/kernels.h"
 
 const struct kernels *kernels_cuda(int index, struct error *err) {

@@ -45,7 +45,7 @@ bool dtype_choice_parse(const char *text, struct dtype_choice *out) {
     return false;
 }
 
-/* Lets the table use what was measured on this device before. */
+/* Applies the choices that were measured on this device before. */
 static void use_tuned(const struct kernels *kernels) {
     char identity[TUNER_IDENTITY_BYTES], path[4096];
     struct tuner_cache cache;
@@ -79,7 +79,7 @@ static const struct kernels *open_device(const struct device_choice *choice, str
             *err = why;
         return NULL;
     }
-    /* A machine without a GPU is as it should be; one whose GPU cannot be used is not. */
+    /* A machine without a GPU is normal; a GPU that cannot be used is not. */
     if (why.code == ERROR_NOT_FOUND || why.code == ERROR_UNSUPPORTED)
         log_info("computing on the CPU: %s", why.message);
     else
@@ -89,7 +89,7 @@ static const struct kernels *open_device(const struct device_choice *choice, str
 
 const struct kernels *devices_open(const struct device_choice *choice, struct error *err) {
     const struct kernels *kernels = open_device(choice, err);
-    /* The host's threads also feed a GPU. */
+    /* A GPU needs the team too: several threads copy data to it. */
     return kernels && team_start(err) ? kernels : NULL;
 }
 

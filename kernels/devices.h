@@ -8,8 +8,7 @@ struct device_choice {
     bool automatic;        /* CUDA device 0 if it opens, else the CPU */
     enum device_kind kind; /* unless automatic */
     int index;             /* of a CUDA device */
-    bool untuned; /* for the tuner: do not apply what it found before, and log nothing of the device
-                   */
+    bool untuned; /* for the tuner: ignore its earlier results, and log nothing of the device */
 };
 
 struct dtype_choice {
@@ -23,12 +22,12 @@ bool device_choice_parse(const char *text, struct device_choice *out);
 /* Parses "auto", "f32", "f16" or "bf16"; otherwise like device_choice_parse. */
 bool dtype_choice_parse(const char *text, struct dtype_choice *out);
 
-/* Returns the table of the chosen device, or NULL with an error. Logs which device was chosen and
- * why another was passed over. */
+/* Returns the table of the chosen device, or NULL with an error. Logs which device is used and, if
+ * that is the CPU because no GPU opened, why. */
 const struct kernels *devices_open(const struct device_choice *choice, struct error *err);
 
-/* Chooses the dtype that weights are held in on that device. ERROR_UNSUPPORTED if the device does
- * not multiply weights of the wanted dtype. */
+/* Chooses the dtype in which the device holds weights. ERROR_UNSUPPORTED if the device does not
+ * multiply weights of the wanted dtype. */
 bool devices_choose_dtype(const struct kernels *kernels, const struct dtype_choice *choice,
     enum dtype *out, struct error *err) __attribute__((warn_unused_result));
 

@@ -34,13 +34,12 @@ static inline uint16_t narrow_f16(float f) {
     uint32_t u = bits_of(f);
     uint32_t sign = (u >> 16) & 0x8000u;
     uint32_t magnitude = u & 0x7fffffffu;
-    /* Normal: round the 13 dropped bits to nearest, ties to even; a carry may run into the
-     * exponent, and from the largest finite number on into infinity, which is what rounding asks
-     * for. */
+    /* Normal: round the 13 dropped bits to nearest, ties to even. A carry may run into the exponent
+     * and turn the largest finite number into infinity, as rounding requires. */
     uint32_t rebiased = magnitude - ((127u - 15u) << 23);
     uint32_t normal = (rebiased + 0x0fffu + ((rebiased >> 13) & 1u)) >> 13;
-    /* Below 2^-14: adding 0.5 leaves the number in units of 2^-24, rounded by the addition. The
-     * operand is capped so that the addition never sees a signalling NaN. */
+    /* Subnormal, below 2^-14: adding 0.5 leaves the number in the low bits, rounded to units of
+     * 2^-24. Larger numbers are replaced by 0, so that the addition never sees a signalling NaN. */
     uint32_t small = magnitude < 0x38800000u ? magnitude : 0;
     uint32_t subnormal = bits_of(float_of(small) + 0.5f) - 0x3f000000u;
     uint32_t result = magnitude < 0x38800000u ? subnormal : normal;

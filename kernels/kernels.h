@@ -102,8 +102,8 @@ struct conv2d_args {
     const struct tensor *row_add;
     const struct tensor *residual; /* like y, or NULL; may be y itself */
     struct tensor *y;
-    int64_t row_add_offset; /* first channel used: row_add may hold many layers' side by side */
-    const struct tensor *shortcut; /* [n][h'][w'][...] in x's dtype, apart from y; or NULL */
+    int64_t row_add_offset;        /* first channel used; row_add may hold those of many layers */
+    const struct tensor *shortcut; /* [n][h'][w'][...], x's dtype, apart from y; or NULL */
     const struct packed *shortcut_weight;
 };
 
@@ -151,7 +151,7 @@ struct attention_args {
     const struct tensor *lengths;
 };
 
-/* The number of keys of a row; for tensors in host memory. */
+/* Returns the number of keys of a row. Only for tensors in host memory. */
 static inline int64_t attention_keys(const struct attention_args *args, int64_t row) {
     return args->lengths ? ((const int32_t *)args->lengths->data)[row] : args->k->shape[1];
 }
@@ -227,8 +227,8 @@ struct noise_args {
 /* How many ranks (of down) or outputs (of up) lie side by side in a term's factors. */
 #define LOW_RANK_PANEL 16
 
-/* One product of two thin factors. Both are f32 in the table's memory, in panels padded with zeros,
- * made by low_rank_pair_create (overlay.h). taps: 1, or 9 for a 3x3 convolution. */
+/* One product of two thin factors. low_rank_pair_create (overlay.h) makes the factors: f32 in the
+ * table's memory, in panels padded with zeros. taps: 1, or 9 for a 3x3 convolution. */
 struct low_rank_term {
     const float *down; /* [ceil(rank / 16)][taps][k][16] */
     const float *up;   /* [ceil(n / 16)][rank][16] */
@@ -258,15 +258,16 @@ struct low_rank_args {
     const struct tensor *x;
     enum conv_kind kind;
     const struct low_rank_row *rows; /* host memory, one per row of x */
-    /* The same terms in the memory of a device that cannot read the host's: row i has
+    /* The same terms, in the memory of a device that cannot read host memory. Row i has
      * spans[i].count of `terms`, from spans[i].first on. If NULL, the entry uploads them. */
     const struct low_rank_span *spans;
     const struct low_rank_term *terms;
     struct tensor *y;
 };
 
-/* y[m][j] = h[m][j] * gelu(h[m][n/2 + j]) + residual[m][j]: the second half of a linear layer with
- * packed->geglu whose h was computed with `ungated`. h: [m][n]; y: [m][n/2]; rank 2..4. */
+/* y[m][j] = h[m][j] * gelu(h[m][n/2 + j]) + residual[m][j]. This is the second half of a linear
+ * layer with packed->geglu whose h was computed with `ungated`. h: [m][n]; y: [m][n/2]; rank
+ * 2..4. */
 struct geglu_args {
     const struct tensor *h;
     const struct tensor *residual; /* like y, or NULL; may be y itself */
@@ -325,37 +326,37 @@ struct kernels {
     bool (*figures)(struct device_figures *out, struct error *err);
     unsigned weight_dtypes;   /* bits 1 << DTYPE_X: the dtypes that weights can be packed in */
     enum dtype default_dtype; /* used if none is asked for */
-    /* The best size of one call of a model: more rows, or more pixels of pictures, would only take
+    /* The best size of one call of a model. More rows, or pictures of more pixels, would only take
      * more memory. */
     int batch_images;
     int64_t batch_px;
-    /* How many tokens' ungated GEGLU products fit a cache; 0: no limit. */
+    /* How many tokens of an ungated GEGLU product fit into a cache; 0: no limit. */
     int64_t geglu_tokens;
-    /* Whether group_norm takes two tensors and also writes their concatenation, which is cheaper
-     * than op_concat where each call has a cost of its own. */
+    /* Whether group_norm takes two tensors and also writes their concatenation. This is cheaper
+     * than op_concat if each call has a cost of its own. */
     bool joins;
-    /* Whether conv2d takes a shortcut, which is cheaper than two calls where some kernels add it to
-     * the same sum. */
+    /* Whether conv2d takes a shortcut. This is cheaper than two calls if some kernels add the
+     * shortcut to the same sum. */
     bool adds_shortcuts;
-    /* Whether conv2d may write f32 from a 16-bit x, which is cheaper than op_convert there. */
+    /* Whether conv2d may write f32 from a 16-bit x. This is cheaper than a separate op_convert. */
     bool widens;
 
-    /* NULL where calls need no memory besides their tensors. After this call and until the next
-     * one, the calling thread's entries take scratch memory from the top of `arena` (NULL: from
-     * elsewhere); the caller releases it. */
+    /* Lends an arena to the calling thread's entries: until the next call, they take scratch memory
+     * from the top of `arena` (NULL: from elsewhere). The caller releases it. NULL if entries need
+     * no memory besides their tensors. */
     void (*lend)(struct arena *arena);
-    /* Bits 1 << OPERATION_x of the entries that take scratch memory. They are called while the
-     * arena is planning too. Then they allocate it and prepare what they need, but touch no
-     * tensor. */
+    /* Bits 1 << OPERATION_x of the entries that take scratch memory. These entries are also called
+     * while the arena is planning. They then allocate their scratch and prepare what they need, but
+     * touch no tensor. */
     unsigned scratch_operations;
 
     /* The activation dtype that goes with weights of `weight_dtype`. bf16 weights go with bf16
      * activations if the processor multiplies bf16, and with f32 activations otherwise. */
     enum dtype (*activation_dtype)(enum dtype weight_dtype);
 
-    /* May be NULL. What computes each kind of layer with weights of `weight_dtype` on this machine;
-     * kinds computed the same way share an element. A NULL layer ends the array, which lives
-     * forever. Any thread. */
+    /* Returns what computes each kind of layer with weights of `weight_dtype` on this machine;
+     * kinds computed the same way share an element. The array ends with a NULL layer and lives
+     * forever. May be NULL. Any thread. */
     const struct implementation *(*implementations)(enum dtype weight_dtype);
 
     bool (*linear_pack)(const struct tensor *weight, const struct tensor *bias, bool geglu,
@@ -367,8 +368,9 @@ struct kernels {
      * [c_out][kh][kw][c_in] for a convolution; bias [n], zeros if it has none. Either pointer may
      * be NULL. */
     bool (*unpack)(const struct packed *packed, float *weight, float *bias, struct error *err);
-    /* Replaces a weight's numbers, as if it had been packed from these. They are f32 in the table's
-     * memory, in the order of unpack; bias is NULL if it was NULL. */
+    /* Replaces a weight's numbers, as if it had been packed from `weight` and `bias`. These are f32
+     * in the table's memory, in the order of unpack. bias is NULL if the weight was packed without
+     * one. */
     bool (*rewrite)(
         struct packed *packed, const float *weight, const float *bias, struct error *err);
 
@@ -384,7 +386,7 @@ const struct kernels *kernels_reference(void);
 const struct kernels *kernels_cpu(void);
 /* The table of CUDA device `index`, opened at the first call. One device per process, one calling
  * thread at a time. On failure returns NULL: ERROR_UNSUPPORTED if this build has no CUDA or cannot
- * use the chip, ERROR_NOT_FOUND without a driver or such a device. Lives forever. */
+ * use the chip, ERROR_NOT_FOUND if there is no driver or no such device. Lives forever. */
 const struct kernels *kernels_cuda(int index, struct error *err);
 
 /* The dtypes that a table packs weights in, for messages: "f32 or bf16". */

@@ -7,11 +7,12 @@
 #include <sys/mman.h>
 
 #define COPY_THREADS 4
-#define COPY_PIECE_BYTES ((size_t)256 << 10) /* far more than waking a thread costs */
+#define COPY_PIECE_BYTES ((size_t)256 << 10) /* takes far longer to copy than waking a thread */
 
 void memory_copy(void *to, const void *from, size_t bytes) {
     const int64_t pieces = (int64_t)((bytes + COPY_PIECE_BYTES - 1) / COPY_PIECE_BYTES);
-    /* One run of pieces for each of a few threads: a team made for a few would end the others. */
+    /* Each of COPY_THREADS threads gets one run of pieces. A smaller OpenMP team would not do,
+     * because making it ends the team's other threads. */
     const int64_t run = (pieces + COPY_THREADS - 1) / COPY_THREADS;
     if (pieces < 2) {
         memcpy(to, from, bytes);
@@ -72,8 +73,8 @@ static void host_available(struct available *out) {
     available_read("", out);
 }
 
-/* The heap: weights are what loading adds to it, whoever allocates them. Activations are not on it,
- * and nobody counts them here. */
+/* Returns the bytes on the heap: loading weights adds to them, whoever allocates. Activations are
+ * not on the heap and are not counted. */
 static size_t host_used(enum memory_pool pool) {
     if (pool != MEMORY_WEIGHTS)
         return 0;

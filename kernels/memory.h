@@ -20,17 +20,17 @@ enum memory_pool {
 #define MEMORY_ALIGNMENT 256u
 
 struct device_memory {
-    /* Allocates at least `bytes` bytes, contents undefined. ERROR_NO_MEMORY if that is refused;
-     * everything else stays usable. Never called between the steps of a picture. */
+    /* Allocates at least `bytes` bytes, contents undefined. Fails with ERROR_NO_MEMORY if they are
+     * refused; everything else stays usable. Never called between the steps of a picture. */
     bool (*alloc)(enum memory_pool pool, size_t bytes, void **out, struct error *err);
-    /* Frees a block. `bytes` as given to alloc; the block may be NULL. Queued work may still use
-     * it. */
+    /* Frees a block, or nothing if it is NULL. `bytes` is the number that was given to alloc.
+     * Queued work may still use the block. */
     void (*release)(enum memory_pool pool, void *block, size_t bytes);
 
     /* Copies from host to device, in order with the queued work. `from` may change afterwards. */
     bool (*upload)(void *to, const void *from, size_t bytes, struct error *err);
-    /* Waits, and returns device memory as the host can read it until the next view or upload. NULL
-     * with an error if the device failed. */
+    /* Waits, then returns the contents of device memory for the host to read, until the next view
+     * or upload. NULL with an error if the device failed. */
     const void *(*view)(const void *from, size_t bytes, struct error *err);
 
     /* Waits for the work that was queued before the last call of pace. Called once a step, it lets
@@ -41,8 +41,8 @@ struct device_memory {
 
     /* How much alloc could still give. May be slow. */
     void (*available)(struct available *out);
-    /* Bytes in use by a pool of this process; only differences are meaningful. The host counts no
-     * activations: 0. */
+    /* Bytes in use by a pool of this process; only differences are meaningful. Always 0 for
+     * activations in host memory. */
     size_t (*used)(enum memory_pool pool);
 
     /* Copies or zeroes within the device, in order with the queued work. The blocks do not
@@ -51,11 +51,11 @@ struct device_memory {
     bool (*zero)(void *to, size_t bytes, struct error *err);
 };
 
-/* Ordinary memory. Activations use huge pages where the system grants them. */
+/* Ordinary host memory. Activations use huge pages if the system grants them. */
 extern const struct device_memory host_memory;
 
-/* memcpy, by a few threads if the block is large. One thread alone, which also takes the page
- * faults of a mapped file, does not keep a link to a device busy. */
+/* Does what memcpy does, with a few threads if the block is large. A single thread, which also
+ * takes the page faults of a mapped file, would be slower than the link to a device. */
 void memory_copy(void *to, const void *from, size_t bytes);
 
 #endif

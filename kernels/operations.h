@@ -4,7 +4,7 @@
  * kernels (kernels.h), its op_NAME wrapper (compute.h), the declaration of each back end's entry,
  * its place in that back end's table, and the list that kcheck runs through. A name that is added
  * here and nowhere else fails to compile or to link until it has
- *  - struct NAME_args, with the formula, in kernels.h (of training: backward.h);
+ *  - struct NAME_args, with the formula, in kernels.h (for training: in backward.h);
  *  - NAME_is_right, the check of its arguments, in compute.c (compute_backward.c);
  *  - reference_NAME in kernels/reference/ and cuda_NAME in kernels/cuda/;
  *  - check_NAME in tests/kernels/kcheck_*.c.

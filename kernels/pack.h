@@ -4,8 +4,8 @@
 
 #include "kernels/kernels.h"
 
-/* Pack a weight with its bias (or NULL). `name` is the tensor's name, for the error. The caller
- * destroys *out. */
+/* Pack a weight with its bias (or NULL). `name` is the tensor's name, for error messages. The
+ * caller destroys *out. */
 bool linear_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
     const struct tensor *bias, bool geglu, enum dtype dtype, struct packed **out, struct error *err)
     __attribute__((warn_unused_result));

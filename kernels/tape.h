@@ -4,10 +4,10 @@
  * While a tape is made, the wrappers of compute.h hand their calls to it instead of running them.
  * The backward is the adjoint of memory. The gradient of the value at an address lies at the same
  * place of a second block, the mirror, so in-place calls, views, slices and concatenations need no
- * bookkeeping. Three things follow from the addresses, once: what needs a gradient (everything that
- * a parameter reaches), which write of a gradient is the first and which ones add, and which values
- * the backward reads after the forward has overwritten them. Those values are copied when they are
- * computed.
+ * bookkeeping. The plan derives three things from the addresses: what needs a gradient (everything
+ * that a parameter reaches); which write of a gradient is the first one, so that later ones add to
+ * it; and which values the backward reads although the forward overwrites them. Those values are
+ * copied when they are computed.
  *
  * With gradient checkpointing the program is cut where few bytes are live. The forward keeps only
  * the inputs of each segment. Before a segment's adjoint, the backward runs the segment again, as
@@ -19,7 +19,7 @@
  *   for each batch:
  *       fill the inputs; tape_begin(tape);
  *       tape_advance until TAPE_MIDDLE; write the loss's gradient to tape_gradient(tape, &out);
- *       tape_advance until TAPE_END; every parameter's gradient has been added to
+ *       tape_advance until TAPE_END; this has added to every parameter's gradient
  *
  * One thread at a time, the one that computes.
  */
@@ -29,14 +29,14 @@
 #include "kernels/compute/compute.h"
 #include "kernels/compute/overlay.h"
 
-/* Something whose gradient is wanted. Gradients are f32 device memory of the caller and are added
- * to; NULL: not wanted. */
+/* A parameter or input whose gradient is wanted. `gradient`: f32 device memory of the caller, which
+ * a pass adds to; NULL: not wanted. */
 struct tape_parameter {
     enum tape_parameter_kind {
-        TAPE_PAIR,   /* struct low_rank_pair: down, up, in panels (low_rank_pair_factors) */
-        TAPE_WEIGHT, /* struct packed: weight, bias (linear_backward_args, conv2d_backward_args) */
-        TAPE_NORM,   /* the data of its gamma: gamma, beta */
-        TAPE_TABLE,  /* the data of an embedding's table, or of its positions: [rows][c] */
+        TAPE_PAIR,   /* struct low_rank_pair; gradients: down, up (low_rank_pair_factors) */
+        TAPE_WEIGHT, /* struct packed; gradients: weight, bias (linear_, conv2d_backward_args) */
+        TAPE_NORM,   /* the data of its gamma; gradients: gamma, beta */
+        TAPE_TABLE,  /* data of an embedding's table or positions; gradient: [rows][c] */
         TAPE_INPUT, /* a struct tensor of the caller that the forward reads: tape_gradient gives its
                        gradient when the pass has ended */
     } kind;
@@ -62,9 +62,9 @@ struct tape_options {
 struct tape;
 
 /* Traces `forward` and plans its passes. `forward` computes with the struct compute that it is
- * given, as if that were `like` with its overlay (all rows of which make the same changes), on
- * tensors of the caller at fixed addresses. The tensors and calls it makes must not depend on the
- * contents of those.
+ * given, as if that were `like` with its overlay, in which all rows must make the same changes. It
+ * reads and writes tensors of the caller at fixed addresses. The tensors and calls that it makes
+ * must not depend on the contents of the caller's tensors.
  *
  * `seed`: an output of `forward` in the caller's memory. With checkpointing its contents are lost
  * after the middle of a pass. The models, pairs and overlays that `forward` uses are borrowed as
@@ -78,9 +78,9 @@ void tape_destroy(struct tape *tape); /* NULL is fine */
 /* The activation memory that a tape takes on its device. */
 size_t tape_bytes(const struct tape *tape);
 
-/* The gradient of a tensor in the caller's memory. For the seed, the caller writes it in the middle
- * of every pass; for a TAPE_INPUT, the caller reads it at the end. Shaped like the tensor; its data
- * is NULL if there is no gradient. Its address may change from pass to pass. */
+/* Returns the gradient of a tensor in the caller's memory, shaped like the tensor; its data is NULL
+ * if there is no gradient. The caller writes the seed's gradient in the middle of every pass, and
+ * reads a TAPE_INPUT's gradient at the end. The address may change from pass to pass. */
 struct tensor tape_gradient(const struct tape *tape, const struct tensor *of);
 
 enum tape_point {
@@ -88,15 +88,15 @@ enum tape_point {
     TAPE_MIDDLE,  /* the forward is done; write the seed's gradient now */
     TAPE_END,
 };
-/* Starts a pass from the beginning, whatever became of the last one. */
+/* Starts a pass from the beginning, even if the last one failed or was not finished. */
 void tape_begin(struct tape *tape);
-/* Runs (on an accelerator: queues) some calls: at most the work of the most expensive call, or of
- * 1/32 of the forward if that is more. After a failure the pass is over. */
+/* Runs (on an accelerator: queues) some calls: at most as much work as the most expensive call or
+ * 1/32 of the forward, whichever is more. After a failure the pass is over. */
 bool tape_advance(struct tape *tape, enum tape_point *reached, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Inside kernels/, while a tape is made (compute.tape), for calls with checked arguments:
- * tape_split returns whether the call was split into others; tape_record records it. */
+/* For use inside kernels/ while a tape is made (compute.tape), for calls with checked arguments.
+ * tape_split returns whether it split the call into others; tape_record records the call. */
 bool tape_split(struct compute *c, enum operation operation, const void *args);
 void tape_record(struct compute *c, enum operation operation, const void *args);
 

@@ -40,7 +40,7 @@ struct tensor tensor_view_3d(const struct tensor *t, int64_t a, int64_t b, int64
 struct tensor tensor_rows(const struct tensor *t, int64_t first, int64_t count) {
     struct tensor rows = *t;
     size_t row_bytes = tensor_bytes(t) / (size_t)t->shape[0];
-    /* Through an integer: the tensor of a dry run has an address that nothing lies at. */
+    /* Computed as an integer, because in a dry run there is no memory at the tensor's address. */
     rows.data = (void *)((uintptr_t)t->data + (size_t)first * row_bytes);
     rows.shape[0] = count;
     return rows;

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Including the terminating zero. The texts contain no tabs or newlines. */
+/* Sizes include the terminating zero. The texts contain no tabs or newlines. */
 #define TUNER_KEY_BYTES 128
 #define TUNER_NAME_BYTES 160
 #define TUNER_IDENTITY_BYTES 768
@@ -23,15 +23,15 @@
 enum tuner_verdict {
     TUNER_RIGHT,
     TUNER_WRONG,
-    TUNER_SKIPPED, /* it could not be tried for lack of memory: no verdict */
+    TUNER_SKIPPED, /* not tried for lack of memory; this is no verdict */
 };
 
 struct tuner_result {
     enum tuner_verdict verdict;
     char why[128]; /* set unless the verdict is TUNER_RIGHT */
     /* If right: the time of one call on the fewest rows that were noted. If the number of rows
-     * varies: the mean of that and of a call on the most rows, scaled to the same number of
-     * rows. */
+     * varies: the mean of that time and the time of a call on the most rows, scaled to the same
+     * number of rows. */
     double us;
     double error; /* relative norm of the difference from the plainest kernel */
     double flops; /* of that call on the fewest rows; 0: not a product */
@@ -42,18 +42,19 @@ struct tuner {
      * driver and the code of the kernels. All programs with the same kernels give the same text. */
     void (*identity)(char text[TUNER_IDENTITY_BYTES]);
     /* Registers the shape of a call and its number of rows without computing it. args: the
-     * operation's, checked; their tensors need no memory. Operations with only one kernel are
-     * ignored. */
+     * operation's arguments, already checked; their tensors need no memory. Operations with only
+     * one kernel are ignored. */
     void (*note)(enum operation operation, const void *args);
 
     int (*problem_count)(void);
     void (*problem_key)(int problem, char key[TUNER_KEY_BYTES]);
-    /* Candidate 0 is the one used without tuning. Those expected to be fast follow. The last one is
-     * the plainest. */
+    /* Candidate 0 is the one used without tuning. Candidates that are expected to be fast follow.
+     * The last one is the plainest. */
     int (*candidate_count)(int problem);
     void (*candidate_name)(int problem, int candidate, char name[TUNER_NAME_BYTES]);
-    /* Returns false only if nothing more can be tried in this process (a lost device). What the
-     * candidates of one problem share is kept until another problem is tried or `end` is called. */
+    /* Returns false only if nothing more can be tried in this process (a lost device). Data
+     * shared by the candidates of one problem is kept until another problem is tried or `end` is
+     * called. */
     bool (*try_candidate)(int problem, int candidate, struct tuner_result *out, struct error *err);
     /* Prints the device's properties that its planning relies on. */
     void (*print_facts)(FILE *out);
@@ -62,9 +63,9 @@ struct tuner {
     /* Uses the candidate `name` for the problem `key` from its first call on. Unknown names change
      * nothing. Returns false if there is no room. */
     bool (*choose)(const char *key, const char *name);
-    /* For tests: from now on a problem that is called for the first time uses its first candidate
-     * whose name begins with `prefix` (kept by the caller), whatever was chosen. NULL ends this.
-     * Returns the number of problems that had such a candidate since the last call. */
+    /* For tests. From now on, a problem that is called for the first time uses its first candidate
+     * whose name begins with `prefix`, whatever was chosen. The caller keeps `prefix`; NULL ends
+     * this. Returns the number of problems that had such a candidate since the last call. */
     int (*prefer)(const char *prefix);
 };
 

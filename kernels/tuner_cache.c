@@ -34,7 +34,7 @@ static size_t part_length(const char *at) {
     return end ? (size_t)(end - at) : strlen(at);
 }
 
-/* The part behind this one, or NULL. */
+/* Returns the part after this one, or NULL. */
 static const char *next_part(const char *at) {
     at += part_length(at);
     return *at ? at + 2 : NULL;
@@ -48,7 +48,8 @@ static bool has_part(const char *identity, const char *part) {
     return false;
 }
 
-/* Appends `word` and the parts of `of` that `other` does not have, if there are any. */
+/* Appends `word` and the parts of `of` that are not in `other`; appends nothing if there are
+ * none. */
 static void list_parts(
     const char *word, const char *of, const char *other, char *text, size_t size) {
     for (; of; of = next_part(of)) {
@@ -106,7 +107,7 @@ bool tuner_cache_put(
     return true;
 }
 
-/* The next field of a line, ended by `end`, copied; *at is moved behind it. */
+/* Copies the next field of a line, which ends with `end`, and moves *at behind it. */
 static bool take(const char **at, char end, char *out, size_t size) {
     const char *found = strchr(*at, end);
     if (!found || (size_t)(found - *at) >= size || memchr(*at, '\n', (size_t)(found - *at)))
@@ -125,7 +126,8 @@ static bool take_number(const char **at, char end, double *out) {
     return rest != text && !*rest && *out >= 0 && *out < 1e12;
 }
 
-/* The first line says what it is, the last how many lines there are and what they sum to. */
+/* Reads the file. Its first line has the format and the identity. Its last line has the number of
+ * entries and a hash of the text before it. */
 static bool parse(struct tuner_cache *cache, const char *text, size_t size, char *why) {
     char word[TUNER_IDENTITY_BYTES], tail[64];
     const char *at = text;
@@ -173,7 +175,7 @@ void tuner_cache_load(struct tuner_cache *cache, const char *path) {
     cache->count = 0;
 }
 
-/* Every folder above the file. */
+/* Creates every folder above the file. */
 static bool make_folders(const char *path, struct error *err) {
     char folder[4096];
     if (snprintf(folder, sizeof(folder), "%s", path) >= (int)sizeof(folder))

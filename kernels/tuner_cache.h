@@ -1,6 +1,6 @@
 /* The file with a tuner's measurements: one line for each problem, with the figures, for one
- * identity. It is written whole under another name and then renamed. A file that is damaged, of
- * another version or of another identity counts as empty; a log line then says so and names the
+ * identity. It is written completely under another name and then renamed. A file that is damaged,
+ * of another version or of another identity counts as empty. A log line then says so and names the
  * parts of the identity that differ. */
 #ifndef KERNELS_TUNER_CACHE_H
 #define KERNELS_TUNER_CACHE_H
@@ -10,7 +10,7 @@
 struct tuner_entry {
     char key[TUNER_KEY_BYTES];
     char name[TUNER_NAME_BYTES]; /* the fastest right candidate */
-    double us, default_us;       /* of `name`, and of the untuned choice; 0: that is wrong */
+    double us, default_us;       /* of `name` and of the untuned choice (0: that is wrong) */
     int candidates, wrong;       /* how many were tried, and how many were wrong or faulted */
 };
 
@@ -26,8 +26,8 @@ void tuner_cache_finish(struct tuner_cache *cache);
 
 /* Writes the path of the file: LATENTD_TUNER_CACHE, or $XDG_CACHE_HOME/latentd/tuner-HASH.txt
  * (~/.cache/... if that is not set). HASH is the hash of the identity's first part, the chip. A
- * file that was measured on this chip with other code is therefore found and refused by name.
- * Returns false if there is no home. */
+ * file that was measured on this chip with other code is therefore found, and ignored with a log
+ * line that says why. Returns false if there is no home directory. */
 bool tuner_cache_path(const char *identity, char *path, size_t size);
 
 /* Fills an initialised cache; leaves it empty if there is no usable file. */

@@ -34,7 +34,7 @@ void clip_layer_forward(struct compute *c, const struct clip_layer *layer,
     const size_t mark = arena_mark(c->arena);
     const int64_t n = x->shape[0], t = x->shape[1], ch = config->hidden_size;
 
-    /* x += out_proj(attention(layer_norm1(x))); the normed input becomes the attention's output */
+    /* x += out_proj(attention(layer_norm1(x))); `normed` is reused for the attention's output */
     struct tensor normed = compute_tensor_3d(c, x->dtype, n, t, ch);
     layer_layer_norm(c, x, &layer->layer_norm1, config->layer_norm_eps, &normed);
     layer_self_attention(c, layer->qkv, config->num_attention_heads, config->causal, &normed);

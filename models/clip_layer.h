@@ -1,4 +1,4 @@
-/* A pre-norm block of CLIP's transformers, for text and for pictures. */
+/* A pre-norm block of CLIP's transformers, which is used for text and for pictures. */
 #ifndef MODELS_CLIP_LAYER_H
 #define MODELS_CLIP_LAYER_H
 
@@ -12,8 +12,8 @@ struct clip_layer_config {
     bool causal;
 };
 
-/* Takes the layer's config from a whole transformer's. All of these structs name the fields as the
- * files do. */
+/* Returns the config of a layer, from the config of a whole transformer. All of these structs name
+ * the fields as the files do. */
 #define clip_layer_config_of(config, is_causal)                                                    \
     ((struct clip_layer_config){ .hidden_size = (config)->hidden_size,                             \
         .intermediate_size = (config)->intermediate_size,                                          \

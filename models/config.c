@@ -1,7 +1,7 @@
-/* Parses the config.json of the components. There are three kinds of keys: those that are values
- * here, those that must match what our arithmetic does, and those that do not affect the
- * arithmetic. A key of none of these kinds is refused unless it is null or false, the way later
- * features are switched off. Missing keys take the defaults of diffusers and transformers. */
+/* Parses the config.json files of the components. There are three kinds of keys: those that are
+ * read as values, those that must match what our arithmetic does, and those that do not affect the
+ * arithmetic. Any other key is refused unless it is null or false, which is how later features are
+ * switched off. Missing keys get the defaults of diffusers and transformers. */
 #include "models/config.h"
 
 #include "base/text/json.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CONFIG_MAX_SIZE (1 << 20) /* every width, vocabulary and image size is below it */
+#define CONFIG_MAX_SIZE (1 << 20) /* limit of widths, vocabularies and image sizes */
 
 struct reader {
     const json_t *json;
@@ -112,7 +112,7 @@ static int read_channels(struct reader *r, const int *fallback, int fallback_cou
     return (int)count;
 }
 
-/* Reads a list of block types: out[i] says whether entry i is `attention` rather than `plain`. */
+/* Reads a list of block types. out[i] is whether entry i is `attention` instead of `plain`. */
 static void read_block_types(struct reader *r, const char *key, int count, const char *plain,
     const char *attention, const bool *fallback, bool *out) {
     const json_t *value = json_object_get(r->json, key);
@@ -136,7 +136,7 @@ static void read_block_types(struct reader *r, const char *key, int count, const
     }
 }
 
-/* A key with the value it must have, as JSON, with "|" between alternatives; "*" is anything. */
+/* A key and the value that it must have, as JSON. "|" separates alternatives; "*" is any value. */
 struct fixed_key {
     const char *key, *values;
 };
@@ -209,7 +209,7 @@ bool text_encoder_config_parse(
     static const char *const values[] = { NULL };
     static const struct fixed_key fixed[] = {
         { "model_type", "\"clip_text_model\"|\"clip\"" },
-        { "use_attention_mask", "false|null" }, /* padding is attended to, as SD was trained */
+        { "use_attention_mask", "false|null" }, /* SD was trained with attention to the padding */
         { NULL, NULL },
     };
     struct reader r;
@@ -225,7 +225,7 @@ bool text_encoder_config_parse(
     out->layer_norm_eps = read_float(&r, "layer_norm_eps", 1e-5, 0, 1);
     out->hidden_act = read_text_activation(&r);
     out->eos_token_id = read_token(&r, "eos_token_id", out->vocab_size);
-    /* These two are not used, but a config whose tokens are invalid is refused. */
+    /* These two values are not used, but a config with invalid tokens is refused. */
     (void)read_token(&r, "bos_token_id", out->vocab_size);
     (void)read_token(&r, "pad_token_id", out->vocab_size);
     /* A transformers config has dozens of keys that only transformers itself reads. */
@@ -238,7 +238,7 @@ bool text_encoder_config_parse(
     return r.ok || error_prefix(err, "text encoder config");
 }
 
-/* Reads a size: old files have a number where newer ones have an object, 224 or {"shortest_edge":
+/* Reads a size. Newer files have an object in place of the number: 224 or {"shortest_edge":
  * 224}. */
 static int read_side(
     struct reader *r, const char *key, const char *member, const char *other, int fallback) {
@@ -341,7 +341,7 @@ static const struct fixed_key unet_fixed[] = {
     { "transformer_layers_per_block", "1|[1]|[1,1]|[1,1,1]|[1,1,1,1]" },
     { "only_cross_attention",
         "false|[false]|[false,false]|[false,false,false]|[false,false,false,false]" },
-    { "num_attention_heads", "null" }, /* diffusers refuses it as well */
+    { "num_attention_heads", "null" }, /* refused by diffusers too */
     { "resnet_time_scale_shift", "\"default\"" },
     { "resnet_out_scale_factor", "1" },
     { "time_embedding_type", "\"positional\"" },
@@ -349,9 +349,9 @@ static const struct fixed_key unet_fixed[] = {
     { "conv_in_kernel", "3" },
     { "conv_out_kernel", "3" },
     { "attention_type", "\"default\"" },
-    { "addition_embed_type_num_heads", "*" }, /* only used with addition_embed_type */
-    { "dropout", "*" },                       /* affects training only */
-    /* diffusers' EMA wrapper leaves its state in the config that it saves */
+    { "addition_embed_type_num_heads", "*" }, /* only read with addition_embed_type */
+    { "dropout", "*" },                       /* only affects training */
+    /* The state of diffusers' EMA wrapper, which stays in the configs that it saves. */
     { "decay", "*" },
     { "min_decay", "*" },
     { "inv_gamma", "*" },
@@ -362,7 +362,7 @@ static const struct fixed_key unet_fixed[] = {
     { NULL, NULL },
 };
 
-/* Reads one number for all blocks, or a list of equal ones. */
+/* Reads one number for all blocks, or a list of equal numbers. */
 static int read_layers_per_block(struct reader *r, int blocks, int fallback) {
     int layers[CONFIG_MAX_BLOCKS];
     read_sizes(r, "layers_per_block", blocks, fallback, layers);
@@ -373,7 +373,7 @@ static int read_layers_per_block(struct reader *r, int blocks, int fallback) {
     return layers[0];
 }
 
-/* Reads [a, a] or a. */
+/* Reads a pair of equal numbers, [a, a], or a. */
 static int read_sample_size(struct reader *r, int fallback) {
     int size[2];
     read_sizes(r, "sample_size", 2, fallback, size);
@@ -434,7 +434,7 @@ static const struct fixed_key vae_fixed[] = {
     { "shift_factor", "null|0" },
     { "latents_mean", "null" },
     { "latents_std", "null" },
-    { "force_upcast", "*" }, /* f16 only; there is no f16 arithmetic here */
+    { "force_upcast", "*" }, /* for f16; nothing here computes in f16 */
     { NULL, NULL },
 };
 

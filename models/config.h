@@ -1,6 +1,6 @@
-/* The architecture of a checkpoint as values, read from the config.json files of a diffusers
- * folder, or inferred from tensor shapes for a single file. models/config.c checks every key. Names
- * are those of diffusers and transformers. */
+/* The architecture of a checkpoint as values. They are read from the config.json files of a
+ * diffusers folder, or inferred from tensor shapes for a single file. models/config.c checks every
+ * key. Names are those of diffusers and transformers. */
 #ifndef MODELS_CONFIG_H
 #define MODELS_CONFIG_H
 
@@ -55,20 +55,20 @@ struct safety_checker_config {
     int image_size, patch_size, projection_dim;
     enum activation hidden_act;
     float layer_norm_eps;
-    int resize; /* px of the shorter side; then image_size is cut from the middle */
+    int resize; /* px of the shorter side; the middle image_size is cut out */
     float rescale_factor, image_mean[3], image_std[3];
 };
 
-/* Each parses one config.json. An unknown value of a key that changes the arithmetic (an
- * activation, a block type, ...) is ERROR_UNSUPPORTED; the message has the key, the value and what
- * is supported. */
+/* Each function parses one config.json. If a key that changes the arithmetic (an activation, a
+ * block type, ...) has an unknown value, it is ERROR_UNSUPPORTED. The message has the key, the
+ * value and what is supported. */
 bool text_encoder_config_parse(const json_t *json, struct text_encoder_config *out,
     struct error *err) __attribute__((warn_unused_result));
 bool unet_config_parse(const json_t *json, struct unet_config *out, struct error *err)
     __attribute__((warn_unused_result));
 bool vae_config_parse(const json_t *json, struct vae_config *out, struct error *err)
     __attribute__((warn_unused_result));
-/* Two files: the checker's config, then the preprocessor's. */
+/* Parses two files: the checker's config, then the preprocessor's. */
 bool safety_checker_config_parse(const json_t *json, const json_t *preprocessor,
     struct safety_checker_config *out, struct error *err) __attribute__((warn_unused_result));
 

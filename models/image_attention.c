@@ -37,7 +37,7 @@ void image_attention_forward(
                          .eps = attention->eps,
                          .y = &normed,
                      });
-    struct tensor s = tensor_view_3d(&normed, n, h * w, ch); /* then the attention's output */
+    struct tensor s = tensor_view_3d(&normed, n, h * w, ch); /* later the attention's output */
     layer_self_attention(c, attention->qkv, attention->heads, false, &s);
     struct tensor pixels = tensor_view_3d(x, n, h * w, ch);
     layer_linear_add(c, &s, attention->to_out, &pixels);

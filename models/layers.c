@@ -20,8 +20,8 @@ bool weights_end(const struct weights *w, struct error *err) {
     return !w->end || w->end(w->user, err);
 }
 
-/* Shapes come from a checked config, so sizes do not overflow; the allocation itself may still be
- * refused. */
+/* Allocates memory. The shapes come from a checked config, so sizes cannot overflow, but the
+ * allocation may still be refused. */
 static void *allocate(int64_t count, size_t size, const char *name, struct error *err) {
     size_t bytes;
     void *data = NULL;
@@ -39,7 +39,7 @@ static bool get(const struct weights *w, const char *name, const char *kind, int
     return layer_name(full, name, kind, err) && w->get(w->user, full, rank, shape, out, err);
 }
 
-/* The same, converted to f32 in dst, which has room for the whole shape. */
+/* Gets the tensor `name`.`kind`, converted to f32, into dst, which has room for the whole shape. */
 static bool get_f32(const struct weights *w, const char *name, const char *kind, int rank,
     const int64_t *shape, float *dst, struct error *err) {
     struct tensor t;
@@ -63,10 +63,10 @@ static void resident_finish(struct resident *resident) {
         resident->memory->release(MEMORY_WEIGHTS, resident->data, resident->bytes);
 }
 
-/* Uploads the tensor t as `dtype`, from element `offset` of the memory on, piece by piece. */
+/* Uploads the tensor t as `dtype`, piece by piece, to the memory from element `offset` on. */
 static bool resident_fill(const struct resident *out, int64_t offset, enum dtype dtype,
     const struct tensor *t, struct error *err) {
-    float piece[16384]; /* also holds any dtype that is no wider */
+    float piece[16384]; /* also large enough for narrower dtypes */
     const int64_t count = tensor_elements(t), step = sizeof(piece) / sizeof(piece[0]);
     for (int64_t i = 0; i < count; i += step) {
         const int64_t n = count - i < step ? count - i : step;
@@ -117,7 +117,7 @@ void norm_finish(struct norm *norm) {
     *norm = (struct norm){ 0 };
 }
 
-/* Records what became of the layer's tensors; `packed` is not read if none was made. */
+/* Records where the layer's tensors are stored. `packed` is not read if none was made. */
 static bool note(const struct weights *w, struct named_weight weight, const char *name,
     struct packed *const *packed, struct error *err) {
     if (!w->list)

@@ -14,7 +14,7 @@
 #include "kernels/pack.h"
 #include "models/weights.h"
 
-/* The last call of a model's loading, when it has taken all the tensors it needs. */
+/* Ends the loading of a model. Call it when the model has taken all the tensors it needs. */
 bool weights_end(const struct weights *w, struct error *err) __attribute__((warn_unused_result));
 
 /* Device memory for weights that need no packing. */
@@ -27,7 +27,7 @@ struct resident {
 /* Scale and shift of a group or layer norm, f32 [c]. */
 struct norm {
     struct tensor gamma, beta;
-    struct resident resident; /* owned: the memory of both */
+    struct resident resident; /* owned: the memory of scale and shift */
 };
 bool norm_load(const struct weights *w, const char *prefix, const char *leaf, int64_t channels,
     struct norm *out, struct error *err) __attribute__((warn_unused_result));
@@ -43,7 +43,7 @@ bool linear_load(const struct weights *w, const char *prefix, const char *leaf,
     struct linear_shape shape, struct packed **out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Several linear layers with the same input as one layer: their outputs stand side by side, in
+/* Loads several linear layers with the same input as one layer. Their outputs follow each other in
  * order. */
 struct linear_part {
     char name[SAFETENSORS_MAX_NAME_BYTES];
@@ -53,7 +53,7 @@ bool linear_load_stacked(const struct weights *w, const struct linear_part *part
     int64_t k, bool bias, struct packed **out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Query, key and value of self-attention over `channels` as one linear layer with 3*channels
+/* Loads query, key and value of self-attention over `channels` as one linear layer with 3*channels
  * outputs; `leaves` are "to_q", "to_k", "to_v" or the like. */
 bool qkv_load(const struct weights *w, const char *prefix, const char *const leaves[3],
     int64_t channels, bool bias, struct packed **out, struct error *err)
@@ -73,7 +73,7 @@ bool table_load(const struct weights *w, const char *prefix, const char *leaf, i
     int64_t channels, struct table *out, struct error *err) __attribute__((warn_unused_result));
 void table_finish(struct table *table);
 
-/* Writes `prefix`.`leaf`; ERROR_INVALID if that is longer than a tensor's name may be. */
+/* Writes `prefix`.`leaf`. ERROR_INVALID if it is longer than a tensor's name may be. */
 bool layer_name(char name[SAFETENSORS_MAX_NAME_BYTES], const char *prefix, const char *leaf,
     struct error *err) __attribute__((warn_unused_result));
 
@@ -90,13 +90,14 @@ void layer_conv(
 void layer_layer_norm(struct compute *c, const struct tensor *x, const struct norm *norm, float eps,
     struct tensor *y);
 
-/* y = attention(packed(y)): self-attention of the tokens y [n][t][channels] through one fused
- * projection to [q | k | v], in place; scale 1 / sqrt(channels / heads). */
+/* y = attention(packed(y)), in place: self-attention of the tokens y [n][t][channels] through one
+ * fused projection to [q | k | v]. The scale is 1 / sqrt(channels / heads). */
 void layer_self_attention(
     struct compute *c, const struct packed *qkv_weight, int heads, bool causal, struct tensor *y);
 
-/* For the beginning and end of a model, which is f32 outside and has its activation dtype inside.
- * layer_to_dtype returns `x` itself if it has that dtype, else a converted copy from the arena. */
+/* For the beginning and the end of a model: outside its tensors are f32, inside they have its
+ * activation dtype. layer_to_dtype returns `x` itself if it has the dtype, else a converted copy
+ * from the arena. */
 struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype);
 /* y = conv(x), with y's size and dtype. */
 void layer_conv_to_dtype(

@@ -34,7 +34,7 @@ bool resnet_time_part(
     return layer_name(part->name, prefix, "time_emb_proj", err);
 }
 
-/* more, joined: NULL, or as in group_norm_args. */
+/* `more` and `joined` are NULL, or as in group_norm_args. */
 static void norm_silu(const struct resnet *r, struct compute *c, const struct tensor *x,
     const struct tensor *more, const struct norm *norm, struct tensor *joined, struct tensor *y) {
     op_group_norm(c, &(struct group_norm_args){
@@ -50,7 +50,7 @@ static void norm_silu(const struct resnet *r, struct compute *c, const struct te
                      });
 }
 
-/* hidden = conv1(normed), plus what the timestep adds. */
+/* hidden = conv1(normed) + the timestep's part of time_add. */
 static void first_conv(const struct resnet *r, struct compute *c, const struct tensor *normed,
     const struct tensor *time_add, struct tensor *hidden) {
     op_conv2d(c, &(struct conv2d_args){
@@ -62,13 +62,13 @@ static void first_conv(const struct resnet *r, struct compute *c, const struct t
                  });
 }
 
-/* Whether conv2 can add the shortcut layer to its own sum. */
+/* Returns whether conv2 can add the shortcut layer to its own sum. */
 static bool can_fuse(const struct resnet *r, const struct compute *c) {
     return r->conv_shortcut && c->kernels->adds_shortcuts && !c->tape;
 }
 
-/* y = conv2(silu(norm2(hidden))) + the shortcut: x, or the shortcut layer's result, which y already
- * holds unless it is fused. */
+/* y = conv2(silu(norm2(hidden))) + the shortcut. The shortcut is x, or the result of the shortcut
+ * layer, which is already in y unless the layer is fused. */
 static void second_half(const struct resnet *r, struct compute *c, struct tensor *hidden,
     const struct tensor *x, bool fused, struct tensor *y) {
     norm_silu(r, c, hidden, NULL, &r->norm2, NULL, hidden);
@@ -87,9 +87,9 @@ void resnet_forward(const struct resnet *resnet, struct compute *c, struct tenso
     const int64_t n = x->shape[0], h = x->shape[1], w = x->shape[2];
     const size_t mark = arena_mark(c->arena);
 
-    /* With a shortcut layer, its result is put into y first. x is then free and may be normed in
-     * place if the caller agrees. Without a shortcut layer x itself is added at the end and must
-     * stay; a fused shortcut reads x at the end too. */
+    /* With a shortcut layer, its result is put into y first. x is not needed any more, and is
+     * normed in place if the caller allows it. Without a shortcut layer, x is added at the end and
+     * must not change. A fused shortcut also reads x at the end. */
     const bool reuse_x = resnet->conv_shortcut && input == RESNET_OVERWRITE_INPUT;
     const bool fused = can_fuse(resnet, c) && !reuse_x;
     if (resnet->conv_shortcut && !fused)
@@ -114,7 +114,7 @@ void resnet_forward_joined(const struct resnet *resnet, struct compute *c, const
     const int64_t n = a->shape[0], h = a->shape[1], w = a->shape[2];
     const size_t mark = arena_mark(c->arena);
     struct tensor x = compute_tensor_4d(c, a->dtype, n, h, w, resnet->c_in);
-    /* A tape only knows the gradient of a plain concatenation. */
+    /* A tape knows the gradient of a plain concatenation only. */
     if (!c->kernels->joins || c->tape) {
         op_concat(c, &(struct concat_args){ .a = a, .b = b, .y = &x });
         resnet_forward(resnet, c, &x, RESNET_OVERWRITE_INPUT, time_add, y);

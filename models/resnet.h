@@ -15,7 +15,7 @@ struct resnet {
     int64_t c_in, c_out;
     int groups;
     float eps;
-    int64_t time_offset; /* of this block's channels in time_add */
+    int64_t time_offset; /* index of this block's channels in time_add */
     struct norm norm1, norm2;
     struct packed *conv1, *conv2;
     struct packed *conv_shortcut; /* NULL if c_in == c_out */
@@ -25,7 +25,7 @@ struct resnet_shape {
     int64_t c_in, c_out;
     int groups;
     float eps;
-    /* Channels before this block's in time_add. */
+    /* The number of channels before this block's in time_add. */
     int64_t time_offset;
 };
 
@@ -38,10 +38,10 @@ void resnet_finish(struct resnet *resnet);
 bool resnet_time_part(const char *prefix, int64_t c_out, struct linear_part *part,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Whether the input may be overwritten. */
+/* Whether a resnet may overwrite its input. */
 enum resnet_input {
     RESNET_KEEP_INPUT,
-    RESNET_OVERWRITE_INPUT, /* x is not read afterwards: saves a copy of it */
+    RESNET_OVERWRITE_INPUT, /* x is not read afterwards, which saves a copy */
 };
 
 /* x [n][h][w][c_in], y [n][h][w][c_out]; y may be x if there is no shortcut. time_add [n][...]:
@@ -49,8 +49,8 @@ enum resnet_input {
 void resnet_forward(const struct resnet *resnet, struct compute *c, struct tensor *x,
     enum resnet_input input, const struct tensor *time_add, struct tensor *y);
 
-/* The same for two tensors side by side, [n][h][w][...] each, with c_in channels together; y may be
- * one of them. */
+/* Does the same for an input in two tensors, [n][h][w][...] each, which together have c_in
+ * channels. y may be one of them. */
 void resnet_forward_joined(const struct resnet *resnet, struct compute *c, const struct tensor *a,
     const struct tensor *b, const struct tensor *time_add, struct tensor *y);
 

@@ -10,7 +10,8 @@
 #define CHANNELS 3
 #define ADJUSTMENT 0.01
 
-/* Concepts of one kind: [count][projection_dim], each of length 1, with a threshold each. */
+/* The concepts of one kind: embeddings [count][projection_dim], each of length 1, and a threshold
+ * for each. */
 struct concepts {
     float *embeddings; /* owned */
     float thresholds[SAFETY_CONCEPTS];
@@ -20,10 +21,10 @@ struct concepts {
 struct safety_checker {
     struct safety_checker_config config;
     enum dtype activation_dtype;
-    float *positions; /* owned: the class embedding is added to the first */
+    float *positions; /* owned; the first includes the class embedding */
     struct packed *patch_embedding, *visual_projection;
-    struct norm pre_layrnorm, post_layernorm; /* as the files spell it */
-    struct clip_layer *layers;                /* owned: num_hidden_layers */
+    struct norm pre_layrnorm, post_layernorm; /* spelt as in the files */
+    struct clip_layer *layers;                /* owned: [num_hidden_layers] */
     struct concepts special, concepts;
 };
 
@@ -54,7 +55,8 @@ static float *new_floats(int64_t count, struct error *err) {
     return numbers;
 }
 
-/* A convolution whose patches do not overlap is a linear layer over them. */
+/* Loads the patches' convolution as a linear layer, which is the same because the patches do not
+ * overlap. */
 static bool load_patch_embedding(
     const struct weights *w, struct safety_checker *s, struct error *err) {
     static const char name[] = "vision_model.embeddings.patch_embedding";
@@ -82,7 +84,7 @@ static bool load_positions(const struct weights *w, struct safety_checker *s, st
     return ok;
 }
 
-/* Divides by the length, or by 1e-12 if that is more, like torch's normalize. */
+/* Divides by the length or by 1e-12, whichever is larger, as torch's normalize does. */
 static void normalise(float *v, int64_t count) {
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
@@ -173,7 +175,8 @@ const float *safety_checker_positions(const struct safety_checker *checker) {
     return checker->positions;
 }
 
-/* Resizes so that the shorter side is `resize`; the other keeps the proportions, rounded down. */
+/* Computes the size of the resized picture: the shorter side is `resize`, and the other keeps the
+ * proportions, rounded down. */
 static bool resize(const struct safety_checker_config *config, const struct picture *picture,
     struct picture *out, struct error *err) {
     const int64_t w = picture->width, h = picture->height, side = config->resize;
@@ -182,7 +185,8 @@ static bool resize(const struct safety_checker_config *config, const struct pict
     return picture_resize(picture, width, height, RESIZE_BICUBIC, out, err);
 }
 
-/* The value at (x, y) of the resized picture's middle; outside the picture it is black. */
+/* Returns the value at (x, y) of the middle of the resized picture; outside the picture it is
+ * black. */
 static float pixel(const struct safety_checker_config *config, const struct picture *resized, int x,
     int y, int channel) {
     const int left = resized->width - config->image_size,
@@ -245,7 +249,7 @@ void safety_checker_forward(const struct safety_checker *s, struct compute *c,
     arena_release(c->arena, mark);
 }
 
-/* --- what it means --- */
+/* --- the scores --- */
 
 static double score(const struct concepts *concepts, int index, const float *embedding, int64_t dim,
     double length, double adjustment) {

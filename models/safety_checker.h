@@ -1,6 +1,6 @@
 /* The safety checker of Stable Diffusion 1.x: CLIP's vision tower, a projection, and the similarity
- * of the result to the embeddings of some concepts. Follows diffusers' StableDiffusionSafetyChecker
- * with the CLIPImageProcessor before it. */
+ * of the result to the embeddings of some concepts. Follows diffusers'
+ * StableDiffusionSafetyChecker, with CLIPImageProcessor as its preprocessor. */
 #ifndef MODELS_SAFETY_CHECKER_H
 #define MODELS_SAFETY_CHECKER_H
 
@@ -9,8 +9,8 @@
 #include "models/weights.h"
 #include "pictures/picture.h"
 
-/* The numbers of the two kinds of concepts: those that call for care, and those that are not
- * shown. */
+/* The numbers of concepts of the two kinds: special concepts, which lower the thresholds, and
+ * concepts that are not shown. */
 #define SAFETY_SPECIAL 3
 #define SAFETY_CONCEPTS 17
 
@@ -24,10 +24,10 @@ void safety_checker_destroy(struct safety_checker *checker); /* NULL is fine */
 
 const struct safety_checker_config *safety_checker_get_config(const struct safety_checker *checker);
 
-/* The number of floats that safety_checker_read writes: [1 + patches][3 * patch_size^2]. */
+/* Returns the number of floats that safety_checker_read writes: [1 + patches][3 * patch_size^2]. */
 int64_t safety_checker_input_count(const struct safety_checker *checker);
-/* Prepares an RGB picture for the tower: resizes it, takes its middle, normalises it and cuts it
- * into patches. The first patch is the class token's and is zero. */
+/* Prepares an RGB picture for the tower: resizes it, cuts out its middle, normalises it and splits
+ * it into patches. The first patch is for the class token and is zero. */
 bool safety_checker_read(const struct safety_checker *checker, const struct picture *picture,
     float *out, struct error *err) __attribute__((warn_unused_result));
 
@@ -36,16 +36,16 @@ bool safety_checker_read(const struct safety_checker *checker, const struct pict
  * safety_checker_positions. */
 void safety_checker_forward(const struct safety_checker *checker, struct compute *c,
     const struct tensor *input, const struct tensor *positions, struct tensor *embedding);
-/* [1 + patches][hidden_size], borrowed. */
+/* Returns [1 + patches][hidden_size], borrowed. */
 const float *safety_checker_positions(const struct safety_checker *checker);
 
 struct safety_scores {
     double special[SAFETY_SPECIAL], concepts[SAFETY_CONCEPTS]; /* above 0: present */
     bool flagged;                                              /* any of `concepts` is present */
 };
-/* Scores an embedding [projection_dim]. A score is the cosine minus the concept's threshold,
- * rounded to three places. After the first special concept above 0, all further scores get 0.01
- * more. */
+/* Scores an embedding [projection_dim]. A score is the cosine minus the threshold of the concept,
+ * rounded to three places. After the first special concept above 0, all further scores are raised
+ * by 0.01. */
 void safety_checker_score(
     const struct safety_checker *checker, const float *embedding, struct safety_scores *out);
 

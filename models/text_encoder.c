@@ -1,5 +1,5 @@
 /* CLIP's text transformer: pre-norm blocks with a causal mask, a learned position for each token,
- * and one norm at the end, which is applied with every clip_skip. */
+ * and one norm at the end. That norm is applied whatever clip_skip is. */
 #include "models/text_encoder.h"
 
 #include "models/clip_layer.h"
@@ -10,7 +10,7 @@ struct text_encoder {
     struct text_encoder_config config;
     enum dtype activation_dtype;
     struct table token_embedding, position_embedding;
-    struct clip_layer *layers; /* owned: num_hidden_layers */
+    struct clip_layer *layers; /* owned: [num_hidden_layers] */
     struct norm final_layer_norm;
     struct weight_list weights; /* owned */
 };
@@ -97,7 +97,8 @@ enum dtype text_encoder_vector_dtype(const struct text_encoder *encoder) {
     return encoder->token_embedding.tensor.dtype;
 }
 
-/* Replaces the run's tokens in y [n][t][c] by its vectors, each with its position. */
+/* Replaces the tokens of a run in y [n][t][c] by the run's vectors, each with its position
+ * added. */
 static void put_vectors(const struct text_encoder *e, struct compute *c,
     const struct text_vectors *vectors, const struct text_vector_run *run, struct tensor *y) {
     const int64_t t = y->shape[1], width = y->shape[2], count = run->count;

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Fixed in diffusers, whatever the UNet's norm_eps. */
+/* Constant in diffusers, whatever the UNet's norm_eps is. */
 static const float group_norm_eps = 1e-6f;
 static const float layer_norm_eps = 1e-5f;
 
@@ -70,7 +70,7 @@ bool transformer_context_parts(
            layer_name(parts[1].name, prefix, "transformer_blocks.0.attn2.to_v", err);
 }
 
-/* A tensor like the tokens s, but with `channels` channels. */
+/* Returns a tensor like the tokens s, but with `channels` channels. */
 static struct tensor tokens(struct compute *c, const struct tensor *s, int64_t channels) {
     return compute_tensor_3d(c, s->dtype, s->shape[0], s->shape[1], channels);
 }
@@ -95,7 +95,7 @@ void transformer_enter(
 
 void transformer_self_attention(const struct transformer *t, struct compute *c, struct tensor *s) {
     const size_t mark = arena_mark(c->arena);
-    struct tensor normed = tokens(c, s, t->channels); /* then the attention's output */
+    struct tensor normed = tokens(c, s, t->channels); /* later the attention's output */
     layer_layer_norm(c, s, &t->norm1, layer_norm_eps, &normed);
     layer_self_attention(c, t->self_qkv, t->heads, false, &normed);
     layer_linear_add(c, &normed, t->self_out, s);
@@ -106,7 +106,7 @@ void transformer_cross_attention(const struct transformer *t, struct compute *c,
     const struct transformer_context *context) {
     const size_t mark = arena_mark(c->arena);
     const int64_t head_dim = t->channels / t->heads;
-    struct tensor normed = tokens(c, s, t->channels); /* then the attention's output */
+    struct tensor normed = tokens(c, s, t->channels); /* later the attention's output */
     struct tensor query = tokens(c, s, t->channels);
     layer_layer_norm(c, s, &t->norm2, layer_norm_eps, &normed);
     layer_linear(c, &normed, t->cross_q, &query);

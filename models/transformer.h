@@ -19,7 +19,7 @@ struct transformer {
     int64_t channels;
     int heads;
     int groups;
-    int64_t k_offset, v_offset; /* of this block's part in the context's keys and values */
+    int64_t k_offset, v_offset; /* of this block's part in the context's keys, values */
     struct norm norm;
     struct packed *proj_in, *proj_out;
     struct norm norm1, norm2, norm3;
@@ -32,7 +32,7 @@ struct transformer_shape {
     int64_t channels;
     int heads;
     int groups;
-    /* Channels before this block's in the context's keys and values. */
+    /* The number of channels before this block's in the context's keys and values. */
     int64_t context_offset;
 };
 
@@ -42,13 +42,13 @@ bool transformer_load(const struct weights *w, const char *prefix,
     __attribute__((warn_unused_result));
 void transformer_finish(struct transformer *transformer);
 
-/* Describes the two layers that transformer_load leaves out, [channels][cross_attention_dim] each,
- * no bias. */
+/* Describes the two layers that transformer_load leaves out: [channels][cross_attention_dim] each,
+ * without bias. */
 bool transformer_context_parts(const char *prefix, int64_t channels, struct linear_part parts[2],
     struct error *err) __attribute__((warn_unused_result));
 
-/* What the cross-attentions attend to: kv [n][t][...]; lengths i32 [n], the number of each row's
- * tokens, or NULL if every row has t. */
+/* The context of the cross-attentions: kv [n][t][...], and lengths i32 [n], the number of tokens in
+ * each row; NULL if every row has t. */
 struct transformer_context {
     const struct tensor *kv, *lengths;
 };

@@ -1,6 +1,6 @@
-/* The UNet is a list of blocks down, one in the middle and the same number up. Each result on the
- * way down is kept and passed, last first, to a resnet on the way up. That is a stack, both when
- * loading (its channels) and when running (its tensors). */
+/* The UNet is a list of down blocks, one middle block and the same number of up blocks. Each result
+ * on the way down is kept, and passed to a resnet on the way up, the last one first. So these skip
+ * connections are a stack, both when loading (their channels) and when running (their tensors). */
 #include "models/unet.h"
 
 #include "models/layers.h"
@@ -10,15 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* conv_in, and for each block its layers and a downsampler. */
+/* The most skip connections: conv_in, and for each block its layers and a downsampler. */
 #define MAX_SKIPS (1 + CONFIG_MAX_BLOCKS * (UNET_MAX_LAYERS_PER_BLOCK + 1))
 
 struct block {
     int64_t channels;
     int layers;
     struct resnet *resnets;         /* owned: layers */
-    struct transformer *attentions; /* owned: layers; NULL for a block without attention */
-    struct packed *sampler;         /* to the next block's size; NULL in the last block */
+    struct transformer *attentions; /* owned: layers; NULL: no attention */
+    struct packed *sampler;         /* to the next block's size; NULL in the last */
 };
 
 struct unet {
@@ -43,12 +43,12 @@ struct unet {
 /* The state of loading. */
 struct builder {
     struct unet *unet;
-    struct weights w;                  /* with the model's list */
+    struct weights w;                  /* its list is the model's */
     struct linear_part *context_parts; /* owned: two for each cross-attention */
     int context_part_count;
     struct linear_part *time_parts; /* owned: one for each resnet */
     int time_part_count;
-    int64_t skips[MAX_SKIPS]; /* channels of the skip connections still on the stack */
+    int64_t skips[MAX_SKIPS]; /* channels of the skip connections on the stack */
     int skip_count;
     struct error *err;
 };
@@ -131,7 +131,7 @@ static bool build_mid_block(struct builder *b) {
            build_resnet(b, "mid_block.resnets.1", channels, channels, &u->mid_resnets[1]);
 }
 
-/* Up block i mirrors down block `count - 1 - i`, with one layer more. */
+/* Loads up block i, which mirrors down block `count - 1 - i` and has one layer more. */
 static bool build_up_block(struct builder *b, int i) {
     const struct unet_config *config = &b->unet->config;
     const int mirrored = config->block_count - 1 - i;
@@ -207,7 +207,7 @@ bool unet_create(const struct unet_config *config, const struct weights *w, stru
     struct error *err) {
     if (!check_config(config, err))
         return error_prefix(err, "unet");
-    int attentions = 1, resnets = 2; /* in the middle */
+    int attentions = 1, resnets = 2; /* in the middle block */
     for (int i = 0; i < config->block_count; i++) {
         resnets += 2 * config->layers_per_block + 1;
         attentions += config->down_has_attention[i] ? config->layers_per_block : 0;
@@ -292,7 +292,7 @@ void unet_encode_context(
     layer_linear(c, context, unet->context, kv);
 }
 
-/* The skip connections of one forward pass, and what else every block needs. */
+/* The skip connections of one forward pass, and the other inputs that every block needs. */
 struct pass {
     const struct unet *unet;
     struct compute *c;
@@ -302,7 +302,7 @@ struct pass {
     int skip_count;
 };
 
-/* An image [n][h][w][channels] for a block of channels `channels`. */
+/* Returns an image [n][h][w][channels] from the arena. */
 static struct tensor new_image(
     const struct pass *p, int64_t n, int64_t h, int64_t w, int64_t channels) {
     return compute_tensor_4d(p->c, p->unet->activation_dtype, n, h, w, channels);
@@ -312,8 +312,8 @@ int64_t unet_time_channels(const struct unet *unet) {
     return unet->time_add_channels;
 }
 
-/* The largest number of pieces that divides the channels: each piece is one block's work on a
- * device. */
+/* Returns the largest number of pieces that divides the channels. On a GPU each piece is the work
+ * of one thread block. */
 int unet_time_pieces(const struct unet *unet) {
     int pieces = UNET_TIME_PIECES_MAX;
     while (unet->time_add_channels % pieces != 0)
@@ -327,8 +327,9 @@ void unet_time_ids(const struct unet *unet, int line, int32_t *ids) {
         ids[i] = line * pieces + i;
 }
 
-/* Two linear layers on the sinusoid. SiLU follows both of them, because each resnet begins its
- * projection of the embedding with one. Then all of those projections. y [n][time_add_channels]. */
+/* Applies two linear layers to the sinusoid, each followed by SiLU: the second SiLU is the one with
+ * which each resnet begins its projection of the embedding. Then applies the projections of all
+ * resnets. y [n][time_add_channels]. */
 void unet_encode_timesteps(
     const struct unet *unet, struct compute *c, const struct tensor *timesteps, struct tensor *y) {
     const size_t mark = arena_mark(c->arena);
@@ -358,7 +359,7 @@ void unet_encode_timesteps(
     arena_release(c->arena, mark);
 }
 
-/* Every result is a skip connection, so each stays where it is. */
+/* Runs a down block. Every result is a skip connection and is not overwritten. */
 static void down_block(struct pass *p, const struct block *block) {
     for (int j = 0; j < block->layers; j++) {
         struct tensor *x = &p->skips[p->skip_count - 1]; /* [n][h][w][..] */
@@ -377,7 +378,8 @@ static void down_block(struct pass *p, const struct block *block) {
     }
 }
 
-/* hidden [n][h][w][..] to the next block's size, which is that of the next skip connection. */
+/* Resizes hidden [n][h][w][..] to the size of the next block, which is that of the next skip
+ * connection. */
 static struct tensor up_block(
     struct pass *p, const struct block *block, const struct tensor *hidden) {
     const int64_t n = hidden->shape[0], h = hidden->shape[1], w = hidden->shape[2];
@@ -388,7 +390,7 @@ static struct tensor up_block(
     }
     const size_t mark = arena_mark(p->c->arena);
 
-    /* x: [n][h][w][channels], a resnet's input and its output. */
+    /* x: [n][h][w][channels], the input and the output of a resnet. */
     struct tensor x = new_image(p, n, h, w, block->channels);
     for (int j = 0; j < block->layers; j++) {
         const struct tensor *skip = &p->skips[--p->skip_count];

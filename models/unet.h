@@ -20,40 +20,41 @@ bool unet_create(const struct unet_config *config, const struct weights *w, stru
 void unet_destroy(struct unet *unet); /* NULL is fine */
 
 const struct unet_config *unet_get_config(const struct unet *unet);
-/* The dtype of activations and of the context keys and values. */
+/* Returns the dtype of activations, and of the keys and values of the context. */
 enum dtype unet_activation_dtype(const struct unet *unet);
 
-/* Which packed weight holds each layer's tensors. Borrowed. */
+/* Returns the list that says which packed weight holds the tensors of each layer. Borrowed. */
 const struct weight_list *unet_weights(const struct unet *unet);
 
-/* Channels of the encoded context: for every cross-attention in order, its keys then its values. */
+/* Returns the channels of the encoded context: for every cross-attention in order, its keys and
+ * then its values. */
 int64_t unet_context_channels(const struct unet *unet);
 /* context [n][t][cross_attention_dim], activation dtype; kv [n][t][unet_context_channels]. */
 void unet_encode_context(
     const struct unet *unet, struct compute *c, const struct tensor *context, struct tensor *kv);
 
-/* What a timestep adds to the resnets depends on nothing else. A table of it, made once for many
- * steps, saves each step those layers. Line i of y [n][unet_time_channels], activation dtype,
- * belongs to element i of timesteps f32 [n] and to row i of an overlay. */
+/* Computes what timesteps add to the resnets, which depends on the timestep only. A table of it,
+ * made once for many steps, saves these layers in each step. Line i of y [n][unet_time_channels],
+ * activation dtype, belongs to element i of timesteps f32 [n] and to row i of an overlay. */
 int64_t unet_time_channels(const struct unet *unet);
 void unet_encode_timesteps(
     const struct unet *unet, struct compute *c, const struct tensor *timesteps, struct tensor *y);
 
-/* A row of a call reads its line of a table piece by piece. unet_time_ids writes the ids of a
- * line's pieces: unet_time_pieces of them, at most UNET_TIME_PIECES_MAX. */
+/* A row of a call reads its line of a table in pieces. unet_time_ids writes the ids of a line's
+ * pieces. There are unet_time_pieces of them, at most UNET_TIME_PIECES_MAX. */
 #define UNET_TIME_PIECES_MAX 80
 int unet_time_pieces(const struct unet *unet);
 void unet_time_ids(const struct unet *unet, int line, int32_t *ids);
 
 /* latents f32 [n][h][w][in_channels]; timesteps f32 [n] (may be fractional); kv [n][t][...] from
- * unet_encode_context; lengths i32 [n], the number of tokens of each row's text, or NULL if all
- * have t; y f32 [n][h][w][out_channels]. h and w may be any size (the picture any multiple of 8
- * px). */
+ * unet_encode_context; lengths i32 [n], the number of tokens in each row's text, or NULL if all
+ * have t; y f32 [n][h][w][out_channels]. h and w may be any size, so the sides of the picture any
+ * multiple of 8 px. */
 void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
     const struct tensor *timesteps, const struct tensor *kv, const struct tensor *lengths,
     struct tensor *y);
-/* The same bits from a table [lines][unet_time_channels] made by unet_encode_timesteps; not with a
- * tape. ids i32 [n][unet_time_pieces]. */
+/* Computes the same bits from a table [lines][unet_time_channels] made by unet_encode_timesteps.
+ * Not possible with a tape. ids i32 [n][unet_time_pieces]. */
 void unet_forward_timed(const struct unet *unet, struct compute *c, const struct tensor *latents,
     const struct tensor *table, const struct tensor *ids, const struct tensor *kv,
     const struct tensor *lengths, struct tensor *y);

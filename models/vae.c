@@ -1,10 +1,11 @@
-/* AutoencoderKL. Both directions are resnets at a few sizes around one attention at the smallest.
+/* AutoencoderKL. Encoder and decoder are both made of resnets at several sizes, and one attention
+ * at the smallest size.
  *
  * At full size one tensor of the last level is 134 MB in f32 (512x512 pixels, 128 channels), so
  * memory decides the order here: resnets work in place, group norms overwrite what is not read
- * again, and all levels of the decoder share two buffers. Decoding peaks at four such tensors: the
- * last level's input (twice as many channels), its output and one in between. Encoding peaks at
- * three.
+ * again, and all levels of the decoder share two buffers. Decoding needs up to four such tensors:
+ * the last level's input (which counts as two, with twice as many channels), its output and one in
+ * between. Encoding needs up to three.
  */
 #include "models/vae.h"
 
@@ -14,17 +15,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Fixed in diffusers for every norm of the VAE. */
+/* Constant in diffusers for every norm of the VAE. */
 static const float norm_eps = 1e-6f;
 
 struct level {
     int64_t channels;
     int layers;
     struct resnet *resnets; /* owned: layers */
-    struct packed *sampler; /* between this level and the next; NULL in the last */
+    struct packed *sampler; /* to the next level's size; NULL in the last level */
 };
 
-/* The encoder's or the decoder's half; `levels` are in the order in which they run. */
+/* The encoder or the decoder. `levels` are in the order in which they run. */
 struct half {
     struct packed *conv_in;
     struct level levels[CONFIG_MAX_BLOCKS];
@@ -51,7 +52,8 @@ static bool load_resnet(const struct weights *w, const struct vae_config *config
     return resnet_load(w, prefix, &shape, out, err);
 }
 
-/* `blocks` is "encoder.down_blocks" or "decoder.up_blocks", `sampler` its resampler's name. */
+/* `blocks` is "encoder.down_blocks" or "decoder.up_blocks". `sampler` is the name of its
+ * resampler. */
 struct level_shape {
     const char *blocks, *sampler;
     enum conv_kind kind;
@@ -79,7 +81,7 @@ static bool load_level(const struct weights *w, const struct vae_config *config,
                                  shape->channels, &out->sampler, err);
 }
 
-/* Loads the middle block and the last layers, which both halves have. */
+/* Loads the middle block and the last layers, which encoder and decoder both have. */
 static bool load_rest(const struct weights *w, const struct vae_config *config, const char *name,
     int64_t c_last, int64_t c_out, struct half *out, struct error *err) {
     const int64_t channels = config->block_out_channels[config->block_count - 1];
@@ -162,7 +164,7 @@ bool vae_create(const struct vae_config *config, const struct weights *w, enum v
     vae->config = *config;
     vae->activation_dtype = w->kernels->activation_dtype(w->dtype);
     vae->parts = parts;
-    /* The half that is not kept is checked too: a file with only one half is wrong. */
+    /* The part that is not kept is checked too: a file with only one part is wrong. */
     struct weights encoder = *w, decoder = *w;
     encoder.list = decoder.list = &vae->weights;
     encoder.check_only |= !(parts & VAE_ENCODER);
@@ -224,7 +226,7 @@ const struct weight_list *vae_weights(const struct vae *vae) {
     return &vae->weights;
 }
 
-/* An image [n][h][w][channels] inside the model. */
+/* Returns an image [n][h][w][channels] in the activation dtype. */
 static struct tensor new_image(
     const struct vae *vae, struct compute *c, int64_t n, int64_t h, int64_t w, int64_t channels) {
     return compute_tensor_4d(c, vae->activation_dtype, n, h, w, channels);
@@ -237,7 +239,7 @@ static void mid_block(const struct half *half, struct compute *c, struct tensor 
     resnet_forward(&half->mid_resnets[1], c, x, RESNET_OVERWRITE_INPUT, NULL, x);
 }
 
-/* x is overwritten. */
+/* Overwrites x. */
 static void norm_out(
     const struct vae *vae, const struct half *half, struct compute *c, struct tensor *x) {
     op_group_norm(c, &(struct group_norm_args){
@@ -280,7 +282,7 @@ static void decoder_start(
     arena_release(c->arena, mark);
 }
 
-/* Memory for the input of any level of the decoder, or for its resnets' result. */
+/* Allocates memory for the input of any level of the decoder, or for the result of its resnets. */
 static struct tensor level_memory(
     const struct vae *vae, struct compute *c, const struct tensor *latents, bool input) {
     int64_t largest = 0; /* channels * 4^i: level i has 4^i times the latents' pixels */
@@ -292,7 +294,7 @@ static struct tensor level_memory(
     return new_image(vae, c, latents->shape[0], latents->shape[1], latents->shape[2], largest);
 }
 
-/* An image [n][h][w][channels] in memory that is large enough. */
+/* Returns an image [n][h][w][channels] in memory that is large enough for it. */
 static struct tensor image_in(
     const struct tensor *memory, int64_t n, int64_t h, int64_t w, int64_t channels) {
     struct tensor t = tensor_4d(memory->data, memory->dtype, n, h, w, channels);
@@ -300,8 +302,9 @@ static struct tensor image_in(
     return t;
 }
 
-/* latents [n][h][w][latent_channels] to x_memory [n][h*scale][w*scale][c]. A level reads `input`,
- * leaves its resnets' result in `x`, and upsamples that into the next level's `input`. */
+/* Runs the levels: latents [n][h][w][latent_channels] to x_memory [n][h*scale][w*scale][c]. A level
+ * reads `input`, leaves the result of its resnets in `x`, and upsamples `x` into the `input` of the
+ * next level. */
 static void decode_levels(const struct vae *vae, struct compute *c, const struct tensor *latents,
     struct tensor *x_memory) {
     const struct level *levels = vae->decoder.levels;

@@ -14,20 +14,20 @@ enum vae_parts { VAE_DECODER = 1, VAE_ENCODER = 2, VAE_BOTH = 3 };
  * both parts, and keeps those of `parts`. Errors begin with "vae: ". */
 bool vae_create(const struct vae_config *config, const struct weights *w, enum vae_parts parts,
     struct vae **out, struct error *err) __attribute__((warn_unused_result));
-/* Frees the memory of its weights. Afterwards it can still report its config but no longer
+/* Frees the memory of the weights. Afterwards the model still has its config, but cannot
  * compute. */
 void vae_drop_weights(struct vae *vae);
-/* Exchanges the two, so that one that dropped its weights gets another's wherever it is
- * borrowed. */
+/* Exchanges the contents of two models, so that a model that dropped its weights gets the weights
+ * of another one wherever it is borrowed. */
 void vae_swap(struct vae *a, struct vae *b);
 void vae_destroy(struct vae *vae); /* NULL is fine */
 
 const struct vae_config *vae_get_config(const struct vae *vae);
-/* Pixels per latent: 2^(blocks - 1), 8 for SD-1.5. */
+/* Returns the pixels per latent: 2^(blocks - 1), 8 for SD-1.5. */
 int vae_scale(const struct vae *vae);
 
-/* Which packed weight holds each layer's tensors; NULL for those of a part that is not kept.
- * Borrowed. */
+/* Returns the list that says which packed weight holds the tensors of each layer; NULL for tensors
+ * of a part that is not kept. Borrowed. */
 const struct weight_list *vae_weights(const struct vae *vae);
 
 /* latents f32 [n][h][w][latent_channels] as the UNet uses them (vae_decode divides them by

@@ -12,9 +12,9 @@ static bool cancelled(struct error *err) {
     return error_set(err, ERROR_CANCELLED, "the picture is not blurred: nobody waits for it");
 }
 
-/* --- a Gaussian --- */
+/* --- Gaussian blur --- */
 
-/* 2 `radius` + 1 weights of a Gaussian; NULL without memory. */
+/* Returns the 2 `radius` + 1 weights of a Gaussian; NULL if there is no memory. */
 static float *gaussian(int sigma, int radius) {
     float *weights = malloc((2 * (size_t)radius + 1) * sizeof(*weights));
     double sum = 0;
@@ -25,7 +25,7 @@ static float *gaussian(int sigma, int radius) {
     return weights;
 }
 
-/* Mirrors a position into the line, repeatedly if needed: -1 becomes 1. */
+/* Mirrors a position at the line's ends until it lies inside: -1 becomes 1. */
 static int mirrored(int at, int count) {
     while (count > 1 && (at < 0 || at >= count))
         at = at < 0 ? -at : 2 * (count - 1) - at;
@@ -40,7 +40,7 @@ static void weigh(const float *in, const float *weights, int taps, int count, fl
             out[i] += weights[k] * in[i + k];
 }
 
-/* Returns false when it is cancelled, as blur_columns does. */
+/* Returns false if it is cancelled. So does blur_columns. */
 static bool blur_rows(struct picture *p, const float *weights, int radius, float *line, float *sum,
     struct cancel cancel, struct error *err) {
     for (int y = 0; y < p->height; y++) {
@@ -56,8 +56,8 @@ static bool blur_rows(struct picture *p, const float *weights, int radius, float
     return true;
 }
 
-/* Works row by row, because a row's pixels are adjacent in memory. `from` is a copy of the
- * pixels. */
+/* Blurs columns, but works row by row, because a row's pixels are adjacent in memory. `from` is a
+ * copy of the pixels. */
 static bool blur_columns(struct picture *p, const uint8_t *from, const float *weights, int radius,
     float *sum, struct cancel cancel, struct error *err) {
     const size_t width = (size_t)p->width;
@@ -103,18 +103,18 @@ bool picture_blur(
            blur_direction(picture, sigma_y, true, cancel, err);
 }
 
-/* --- a smear --- */
+/* --- smear --- */
 
-#define PASSES 3 /* of a box blur: close to a Gaussian */
+#define PASSES 3 /* of a box blur; together close to a Gaussian */
 #define CHANNELS 4
 
-/* Premultiplied colours and alpha: [height][width][4]. */
+/* A picture of premultiplied colours and alpha: [height][width][4]. */
 struct layer {
     float *values; /* owned */
     int width, height;
 };
 
-/* The radius, with its fraction, of the box whose PASSES passes have the variance of a Gaussian
+/* Returns the fractional radius of a box blur whose PASSES passes have the variance of a Gaussian
  * (Gwosdek and others, "Theoretical Foundations of Gaussian Convolution by Extended Box Filtering",
  * equations 7, 11 and 14). */
 static double box_radius(double sigma) {
@@ -125,8 +125,8 @@ static double box_radius(double sigma) {
     return whole + fraction;
 }
 
-/* LINES lines of a layer side by side, so that columns too are read in contiguous pieces of memory:
- * [count][LANES]. */
+/* LINES rows or columns of a layer side by side, [count][LANES]. Neighbouring columns are read
+ * together, so that memory is read in contiguous pieces. */
 #define LINES 4
 #define LANES (LINES * CHANNELS)
 
@@ -135,8 +135,8 @@ struct lines {
     double (*sums)[LANES];  /* owned: [longer side + 1] */
 };
 
-/* values[i] becomes the mean of the values within the radius; the outermost are weighted with the
- * radius's fraction. A line continues beyond its ends with its end values. */
+/* Replaces values[i] by the mean of the values within the radius. The two outermost values have the
+ * fraction of the radius as weight. Beyond its ends, a line continues with its end values. */
 static void box(struct lines *l, int count, double radius) {
     const int whole = (int)radius;
     const double fraction = radius - whole, weight = 1 / (2 * radius + 1);
@@ -150,7 +150,7 @@ static void box(struct lines *l, int count, double radius) {
         for (int k = 0; k < LANES; k++)
             l->sums[i + 1][k] = l->sums[i][k] + l->values[i][k];
     for (int i = 0; i < count; i++) {
-        const int from = i - whole, to = i + whole; /* both included */
+        const int from = i - whole, to = i + whole; /* both inclusive */
         const int inside_from = from < 0 ? 0 : from, inside_to = to >= count ? count - 1 : to;
         const double *begin = l->sums[inside_from], *end = l->sums[inside_to + 1];
         const bool has_before = from >= 1, has_after = to + 1 < count;
@@ -165,8 +165,8 @@ static void box(struct lines *l, int count, double radius) {
     }
 }
 
-/* Makes all passes over up to LINES lines that begin at `at` and lie `apart` from each other; their
- * pixels are `stride` apart. */
+/* Makes all passes over up to LINES lines. The first begins at `at`, the lines are `apart` from
+ * each other, and their pixels are `stride` apart. */
 static void blur_lines(
     struct lines *l, float *at, int lines, size_t apart, int count, size_t stride, double radius) {
     for (int i = 0; i < count; i++)
@@ -197,7 +197,7 @@ static void blur_layer(struct layer *layer, double sigma, struct lines *l) {
             layer->height, row, radius);
 }
 
-/* The unmasked part of the picture; the rest of the layer is transparent. */
+/* Copies the unmasked part of the picture; the rest of the layer is transparent. */
 static void fill_layer(
     struct layer *layer, const struct picture *picture, const struct picture *mask) {
     const size_t pixels = (size_t)picture->width * (size_t)picture->height;

@@ -22,7 +22,7 @@ void picture_finish(struct picture *picture) {
     *picture = (struct picture){ 0 };
 }
 
-/* A description of the file by its first bytes, for a message. */
+/* Describes a file by its first bytes, for a message. */
 static const char *name_of(const uint8_t *file, size_t size) {
     static const struct {
         const char *magic, *name;
@@ -87,8 +87,8 @@ bool picture_examine(const void *file, size_t size, struct picture_info *out, st
     return true;
 }
 
-/* Turns the picture upright. An orientation shows the file's pixel (sx, sy) at (x, y): mirrored,
- * turned or both. */
+/* Turns the picture upright by mirroring it, exchanging rows and columns, or both. (sx, sy) is the
+ * pixel in the file that is shown at (x, y). */
 static bool set_upright(struct picture *picture, int orientation, struct error *err) {
     const bool sideways = turns_sideways(orientation);
     const bool mirror_x = orientation == 2 || orientation == 3 || orientation == 7 ||
@@ -128,7 +128,8 @@ bool picture_decode(const void *file, size_t size, struct picture *out, struct e
     return false;
 }
 
-/* Shows the fully transparent pixels of `from` in white. Returns false if there are none. */
+/* Draws the fully transparent pixels of `from` in white, the others in black. Returns false if
+ * there are no transparent ones. */
 static bool show_holes(const struct picture *from, struct picture *out) {
     const size_t count = (size_t)from->width * (size_t)from->height;
     size_t holes = 0;

@@ -1,8 +1,9 @@
 /* Decodes PNG (libpng) and JPEG (libjpeg-turbo) files to 8-bit RGB, the right way up.
  *
  * Files are not trusted. A picture's size is read and checked before anything is allocated.
- * Whatever is not a PNG or JPEG, or is one that we cannot read correctly, is refused by name.
- * Nothing in a file can end the process. All functions may be called from any thread.
+ * A file that is not a PNG or JPEG, or is of a kind that cannot be decoded correctly, is refused
+ * with an error that names the reason. No file can end the process. All functions may be called
+ * from any thread.
  */
 #ifndef PICTURES_PICTURE_H
 #define PICTURES_PICTURE_H
@@ -18,31 +19,32 @@ struct picture {
     uint8_t *pixels;             /* [height][width][channels]; owned */
 };
 
-enum picture_format { PICTURE_PNG, PICTURE_JPEG, PICTURE_WEBP /* only written */ };
+enum picture_format { PICTURE_PNG, PICTURE_JPEG, PICTURE_WEBP /* never decoded */ };
 #define PICTURE_FORMATS 3
 
 struct picture_info {
     enum picture_format format;
-    int width, height;   /* the right way up */
-    int orientation;     /* EXIF's, 1 to 8; 1: the pixels are stored as shown */
-    size_t decode_bytes; /* the most that picture_decode allocates */
+    int width, height;   /* of the upright picture */
+    int orientation;     /* as in EXIF, 1 to 8; 1: stored upright */
+    size_t decode_bytes; /* most bytes that picture_decode allocates */
 };
 
-/* Reads a file's head. ERROR_INVALID if it is no picture that can be read, ERROR_TOO_LARGE if it
- * has more pixels than PICTURE_MAX_PIXELS or a side above PICTURE_SIDE_MAX_PX. */
+/* Reads the size and format of a picture file. ERROR_INVALID if the file is not a picture that can
+ * be read. ERROR_TOO_LARGE if it has more than PICTURE_MAX_PIXELS pixels or a side above
+ * PICTURE_SIDE_MAX_PX. */
 bool picture_examine(const void *file, size_t size, struct picture_info *out, struct error *err)
     __attribute__((warn_unused_result));
 
 /* Decodes a file like Pillow's convert("RGB") after ImageOps.exif_transpose: alpha is dropped, grey
- * is repeated, of 16 bits the upper 8 are kept (also for grey, which Pillow would make white).
- * ERROR_INVALID if the file is damaged or cut short. A JPEG's pixels have no checksums: damage that
- * libjpeg can read over is decoded as Pillow decodes it. */
+ * is repeated. Of 16 bits the upper 8 are kept, even for grey, which Pillow would make white.
+ * ERROR_INVALID if the file is damaged or cut short. But a JPEG's pixels have no checksums: damage
+ * that libjpeg can skip is decoded as Pillow decodes it. */
 bool picture_decode(const void *file, size_t size, struct picture *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Decodes a file's transparency as an RGB picture of the same size: white where it is fully
- * transparent, black elsewhere. ERROR_INVALID also if no pixel is fully transparent, as in a
- * JPEG. */
+/* Decodes the transparency of a file as an RGB picture of the same size: white where the file is
+ * fully transparent, black elsewhere. ERROR_INVALID also if no pixel is fully transparent, as in
+ * every JPEG. */
 bool picture_decode_transparency(const void *file, size_t size, struct picture *out,
     struct error *err) __attribute__((warn_unused_result));
 
@@ -52,8 +54,8 @@ bool picture_create(int width, int height, int channels, struct picture *out, st
 /* Frees the pixels; a zeroed picture is fine. */
 void picture_finish(struct picture *picture);
 
-/* Replaces *picture, RGB, by a grey one: ITU-R 601, rounded like Pillow's convert("L").
- * ERROR_NO_MEMORY. */
+/* Replaces *picture, which is RGB, by a grey one. Uses ITU-R 601, rounded like Pillow's
+ * convert("L"). ERROR_NO_MEMORY. */
 bool picture_to_grey(struct picture *picture, struct error *err)
     __attribute__((warn_unused_result));
 

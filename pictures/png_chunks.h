@@ -1,4 +1,5 @@
-/* A PNG file's chunks, and what all readers of PNG share. For this folder only. */
+/* Walks through the chunks of a PNG file; shared by all code that reads PNG. Only this folder
+ * includes this header. */
 #ifndef PICTURES_PNG_CHUNKS_H
 #define PICTURES_PNG_CHUNKS_H
 
@@ -10,36 +11,36 @@
 #include <stdint.h>
 
 #define PNG_SIGNATURE_BYTES 8
-#define PNG_CHUNK_BYTES 12 /* a chunk's length, type and checksum */
+#define PNG_CHUNK_BYTES 12 /* length, type and checksum of a chunk */
 
 struct png_chunk {
-    const uint8_t *start; /* its first byte; PNG_CHUNK_BYTES + size bytes, all in the file */
+    const uint8_t *start; /* first byte; all PNG_CHUNK_BYTES + size bytes are in the file */
     const uint8_t *type, *data;
-    uint32_t size; /* bytes of its data */
+    uint32_t size; /* bytes of `data` */
 };
 
-/* Reads four bytes, big-endian like all numbers in a PNG. */
+/* Reads a 32-bit number. All numbers in a PNG are big-endian. */
 uint32_t png_number(const uint8_t *bytes);
 
-/* Gives the next chunk of a file that begins with the signature. *at must be PNG_SIGNATURE_BYTES,
- * and *out zeroed, before the first call. Returns false after IEND, and where the file is cut
- * short. Checksums are not checked. */
+/* Reads the next chunk of a file that begins with the signature. Before the first call, set *at to
+ * PNG_SIGNATURE_BYTES and zero *out. Returns false after IEND, or if the file is cut short. Does
+ * not check the checksums. */
 bool png_next_chunk(const uint8_t *file, size_t size, size_t *at, struct png_chunk *out);
 
-/* Whether a finished walk reached IEND; otherwise ERROR_INVALID. */
+/* Whether a finished walk has reached IEND; otherwise sets ERROR_INVALID. */
 bool png_walk_ended(const struct png_chunk *last, struct error *err);
 
-/* Limits how many chunks libpng keeps and how much memory one may take. Call before anything is
- * read. */
+/* Limits how many chunks libpng keeps, and how much memory each may take. Call before libpng reads
+ * anything. */
 void png_set_chunk_limits(png_structp png);
 
-/* The bytes that libpng reads; borrowed. */
+/* A PNG file for libpng to read. Borrowed. */
 struct png_bytes {
     const uint8_t *data;
     size_t size, at;
 };
 
-/* Gives libpng the next `size` bytes; jumps out through png_error if there are fewer. */
+/* Copies the next `size` bytes for libpng. If there are fewer, jumps out through png_error. */
 void png_give_bytes(png_structp png, struct png_bytes *from, png_bytep out, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* Decodes PNG with libpng, which may jump out of any of its calls: see read_pixels. */
+/* Decodes PNG with libpng, which may jump out of any of its calls (see read_pixels). */
 #include "pictures/formats.h"
 
 #include "base/limits.h"
@@ -13,8 +13,7 @@
 #define IHDR_BYTES 13
 #define LAST_ROW_MORE_BYTES 65536
 
-/* Reads IHDR and eXIf, which may come after the pixels. Does not check the checksums; libpng
- * does. */
+/* Reads IHDR and eXIf; eXIf may come after the pixels. Leaves the checksums to libpng. */
 bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, struct error *err) {
     size_t at = PNG_SIGNATURE_BYTES;
     struct png_chunk chunk = { 0 };
@@ -37,8 +36,8 @@ bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, str
     }
     if (!png_walk_ended(&chunk, err))
         return false;
-    /* The picture and its turned copy; two rows of 64 bits per pixel. The passes of an interlaced
-     * picture meet in our own pixels. */
+    /* Memory for the picture and its turned copy, and two rows of 64 bits per pixel. An interlaced
+     * picture needs no more: its passes write to the picture's pixels. */
     out->decode_bytes = (size_t)out->width * (size_t)out->height * 6 + (size_t)out->width * 32 +
                         PNG_MEMORY_MAX_BYTES;
     return true;
@@ -46,7 +45,7 @@ bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, str
 
 struct source {
     struct png_bytes file;
-    size_t most; /* bytes that may be read until this is set again */
+    size_t most; /* limit for the bytes that libpng may still read */
 };
 
 static void on_read(png_structp png, png_bytep out, size_t size) {
@@ -57,8 +56,9 @@ static void on_read(png_structp png, png_bytep out, size_t size) {
     png_give_bytes(png, &source->file, out, size);
 }
 
-/* With the last row libpng unpacks everything that follows, which may be a thousand times what was
- * sent. It therefore gets as much as a row can need, and little more. */
+/* While reading the last row, libpng unpacks everything that follows it, which may be a thousand
+ * times the size of the file. So for that row it gets as many bytes as a row can need, and little
+ * more. */
 static void read_rows(png_structp png, const struct picture *out, int passes, size_t row) {
     struct source *source = png_get_io_ptr(png);
     for (int pass = 0; pass < passes; pass++)
@@ -70,13 +70,14 @@ static void read_rows(png_structp png, const struct picture *out, int passes, si
     source->most = SIZE_MAX;
 }
 
-/* Contains all calls that libpng may jump out of. No local of ours lives across the jump. */
+/* Contains all calls from which libpng may jump out. No local variable is used across the jump. */
 static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
     if (setjmp(png_jmpbuf(png)))
         return false;
     png_set_user_limits(png, PICTURE_SIDE_MAX_PX, PICTURE_SIDE_MAX_PX);
     png_set_chunk_limits(png);
-    /* Texts, profiles and the like may be compressed a thousandfold; they are not unpacked. */
+    /* Does not unpack texts, profiles and similar chunks, which may be compressed a
+     * thousandfold. */
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, info);
     if ((int)png_get_image_width(png, info) != out->width ||
@@ -85,7 +86,7 @@ static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
     png_set_expand(png);
     png_set_strip_16(png);
     if (out->channels == 4)
-        png_set_add_alpha(png, 255, PNG_FILLER_AFTER); /* if it has none */
+        png_set_add_alpha(png, 255, PNG_FILLER_AFTER); /* opaque, if the file has no alpha */
     else
         png_set_strip_alpha(png);
     png_set_gray_to_rgb(png);

@@ -33,8 +33,8 @@ static void on_flush(png_structp png) {
     (void)png;
 }
 
-/* Converts UTF-8 to Latin-1 in a new string. NULL if a character is not in Latin-1 (or without
- * memory, which only makes the text an iTXt). */
+/* Converts UTF-8 to Latin-1, malloc'd. Returns NULL if a character is not in Latin-1. It is also
+ * NULL if there is no memory; the text is then written as iTXt. */
 static char *to_latin1(const char *utf8) {
     char *latin1 = malloc(strlen(utf8) + 1), *out = latin1;
     if (!latin1)
@@ -54,7 +54,7 @@ static char *to_latin1(const char *utf8) {
     return latin1;
 }
 
-/* Contains all calls that libpng may jump out of. No local of ours lives across the jump. */
+/* Contains all calls from which libpng may jump out. No local variable is used across the jump. */
 static bool write_picture(png_structp png, png_infop info, const uint8_t *rgb, int width,
     int height, png_textp texts, int text_count) {
     if (setjmp(png_jmpbuf(png)))

@@ -5,15 +5,15 @@
 #include <string.h>
 
 #define PI 3.14159265358979323846
-/* Fraction bits of a weight. 8 bits for the pixel, and 2 for weights above 1 and the sign, make
- * 32. */
+/* Fraction bits of a weight. With 8 bits for the pixel and 2 for the sign and weights above 1, the
+ * product has 32 bits. */
 #define FRACTION_BITS 22
 
-/* How one row or column of the result is made: each of its pixels is a run of the source's pixels,
- * with a weight each. */
+/* The weights for one row or column of the result. Each of its pixels is a weighted sum of a run of
+ * pixels in the source. */
 struct weights {
-    int most;        /* pixels of the longest run */
-    int *first;      /* [out]: where each run begins */
+    int most;        /* length of the longest run */
+    int *first;      /* [out]: where the run begins */
     int *count;      /* [out] */
     int32_t *weight; /* [out][most], in 1/2^FRACTION_BITS */
 };
@@ -51,7 +51,8 @@ static void weights_finish(struct weights *w) {
     free(w->weight);
 }
 
-/* Fills one run: samples of the filter around the pixel's centre, scaled to sum to 1. */
+/* Fills one run with samples of the filter around the pixel's centre, scaled so that their sum is
+ * 1. */
 static void fill_run(struct weights *w, int index, int in, double scale, double radius,
     double (*filter)(double), double *values) {
     const double stretch = fmax(scale, 1), reach = radius * stretch;
@@ -91,7 +92,7 @@ static uint8_t rounded(int32_t sum) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* Resizes rows: [height][in] to [height][out] pixels. */
+/* Resizes rows, from [height][in] to [height][out] pixels. */
 static void resize_rows(const struct picture *in, const struct weights *w, struct picture *out) {
     const int channels = in->channels;
     for (int y = 0; y < out->height; y++) {
@@ -110,7 +111,7 @@ static void resize_rows(const struct picture *in, const struct weights *w, struc
     }
 }
 
-/* Resizes columns, row by row of the result; each row is a sum of whole rows of the source. */
+/* Resizes columns. Each row of the result is a weighted sum of whole rows of the source. */
 static bool resize_columns(
     const struct picture *in, const struct weights *w, struct picture *out, struct error *err) {
     const size_t row = (size_t)in->width * (size_t)in->channels;
@@ -132,7 +133,7 @@ static bool resize_columns(
     return true;
 }
 
-/* Resizes in one direction; *out is a new picture. */
+/* Resizes in one direction. *out is a new picture. */
 static bool resize_one_way(const struct picture *in, bool columns, int length,
     enum resize_filter filter, struct picture *out, struct error *err) {
     struct weights w = { 0 };
@@ -153,9 +154,9 @@ static bool resize_one_way(const struct picture *in, bool columns, int length,
     return ok;
 }
 
-/* Pixels are rounded to 8 bits between the two directions, so their order is visible, by up to tens
- * of levels beside sharp edges. Rows come first, except where that would be more work. The rule was
- * observed in Pillow 13. */
+/* The order of the directions affects the result, by up to tens of levels at sharp edges, because
+ * pixels are rounded to 8 bits in between. Rows are resized first, unless columns first is less
+ * work. This rule was observed in Pillow 13. */
 bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
     struct picture *out, struct error *err) {
     const bool columns_first = height < in->height && 2 * (in->width - width) < in->height - height;

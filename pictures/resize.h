@@ -1,4 +1,4 @@
-/* Resizes a picture as Pillow's Image.resize does, which diffusers' training scripts use. */
+/* Resizes pictures as Pillow's Image.resize does, which diffusers' training scripts use. */
 #ifndef PICTURES_RESIZE_H
 #define PICTURES_RESIZE_H
 
@@ -6,14 +6,14 @@
 
 enum resize_filter { RESIZE_LANCZOS, RESIZE_BILINEAR, RESIZE_BICUBIC };
 
-/* Resizes. The filter is widened where the picture gets smaller, so that every pixel counts. *out
- * is a new picture with as many channels. ERROR_NO_MEMORY. */
+/* Resizes a picture. The filter is widened when the picture becomes smaller, so that every pixel
+ * counts. *out is a new picture with the same number of channels. ERROR_NO_MEMORY. */
 bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
     struct picture *out, struct error *err) __attribute__((warn_unused_result));
 
-/* Resizes with RESIZE_LANCZOS so that the picture covers width x height, and crops the middle, like
- * diffusers' _resize_and_crop; sides are rounded down. *out is a new picture with as many channels.
- * ERROR_NO_MEMORY. */
+/* Resizes with RESIZE_LANCZOS so that the picture covers width x height, then crops it to the
+ * middle. Works like diffusers' _resize_and_crop; sides are rounded down. *out is a new picture
+ * with the same number of channels. ERROR_NO_MEMORY. */
 bool picture_resize_to_cover(const struct picture *in, int width, int height, struct picture *out,
     struct error *err) __attribute__((warn_unused_result));
 

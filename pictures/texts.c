@@ -29,7 +29,7 @@ const char *picture_text_list_find(const struct picture_text_list *list, const c
     return NULL;
 }
 
-/* Takes over `text`; NULL means that there was no memory for it. */
+/* Adds a text and takes it over. Fails if `text` is NULL, because there was no memory for it. */
 static bool add(struct picture_text_list *list, const char *keyword, char *text) {
     char *copy = text && LIST_ROOM(list->items, list->count, "a text", NULL) ? strdup(keyword)
                                                                              : NULL;
@@ -41,8 +41,8 @@ static bool add(struct picture_text_list *list, const char *keyword, char *text)
     return true;
 }
 
-/* --- PNG: its text chunks are read as those of a picture of one pixel, which libpng reads up to
- * the pixel. libpng's opinion of all other chunks does not matter here. --- */
+/* --- PNG: libpng gets the text chunks in a PNG of one pixel, and reads up to that pixel. So errors
+ * in other chunks of the file do not matter. --- */
 
 static const uint8_t signature[PNG_SIGNATURE_BYTES] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a,
     '\n' };
@@ -66,7 +66,8 @@ static bool is_text(const uint8_t *type) {
            memcmp(type, "iTXt", 4) == 0;
 }
 
-/* Collects the text chunks in a PNG of one pixel. malloc'd; NULL with an error. */
+/* Copies the text chunks into a PNG of one pixel, malloc'd. Returns NULL and sets `err` on
+ * failure. */
 static uint8_t *collect(const uint8_t *file, size_t size, size_t *out_size, struct error *err) {
     struct png_chunk chunk = { 0 };
     uint8_t *out = malloc(size + sizeof(header) + sizeof(pixels)), *end;
@@ -87,8 +88,8 @@ static uint8_t *collect(const uint8_t *file, size_t size, size_t *out_size, stru
     return NULL;
 }
 
-/* libpng's own limit is for each text alone; this one is for all. A text that does not fit is left
- * out; then on_read ends the reading. */
+/* Limits the memory of all texts together; libpng itself only limits each. A text that does not fit
+ * is left out, and on_read then ends the reading. */
 static png_voidp on_malloc(png_structp png, png_alloc_size_t size) {
     struct reading *reading = png_get_mem_ptr(png);
     reading->is_over = reading->is_over || reading->held + size > PNG_TEXTS_MAX_BYTES;
@@ -110,7 +111,8 @@ static void on_read(png_structp png, png_bytep out, size_t size) {
     png_give_bytes(png, &reading->bytes, out, size);
 }
 
-/* Contains all calls that libpng may jump out of. It leaves out texts that it cannot read. */
+/* Contains all calls from which libpng may jump out. libpng leaves out texts that it cannot
+ * read. */
 static bool read_chunks(png_structp png, png_infop info) {
     if (setjmp(png_jmpbuf(png)))
         return false;
@@ -179,7 +181,7 @@ static bool read_png(
 
 enum { MARKER_SOS = 0xda, MARKER_APP1 = 0xe1 };
 
-/* Finds the EXIF data of a JPEG, searching up to the pixels; NULL if there are none. */
+/* Finds the EXIF data of a JPEG, which are before the pixels. Returns NULL if there are none. */
 static const uint8_t *find_in_jpeg(const uint8_t *file, size_t size, size_t *exif_size) {
     for (size_t at = 2; at + 4 <= size && file[at] == 0xff && file[at + 1] != MARKER_SOS;) {
         const size_t length = (size_t)file[at + 2] << 8 | file[at + 3];

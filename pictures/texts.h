@@ -17,19 +17,19 @@ struct picture_text {
     char *keyword, *text; /* UTF-8 if the file's texts are; owned */
 };
 
-/* In the file's order; a keyword may occur twice. The user comment of EXIF data has the keyword
- * "parameters". */
+/* The texts in the order of the file. A keyword may occur twice. The user comment in EXIF data has
+ * the keyword "parameters". */
 struct picture_text_list {
     struct picture_text *items; /* owned */
     size_t count;
 };
 
-/* Reads the texts. ERROR_INVALID if the file is no PNG, JPEG or WebP, or a damaged PNG. On success
- * the caller finishes *out. */
+/* Reads the texts. ERROR_INVALID if the file is not a PNG, JPEG or WebP, or is a damaged PNG. On
+ * success the caller finishes *out. */
 bool picture_read_texts(const void *file, size_t size, struct picture_text_list *out,
     struct error *err) __attribute__((warn_unused_result));
 void picture_text_list_finish(struct picture_text_list *list); /* zeroed is fine */
-/* The last text with this keyword, or NULL. */
+/* Returns the last text with this keyword, or NULL. */
 const char *picture_text_list_find(const struct picture_text_list *list, const char *keyword);
 
 #endif

@@ -1,5 +1,5 @@
-/* libwebp writes the picture. EXIF data need the extended container, which is made here: RIFF, VP8X
- * (flags and size), the picture's own chunk, EXIF. */
+/* Encodes WebP with libwebp. A file with EXIF data needs the extended container, which is made
+ * here: RIFF, VP8X (flags and size), the picture's own chunk, EXIF. */
 #include "pictures/webp_encode.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void put_24(uint8_t *out, int value) {
         out[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* Turns `plain`, a file in a simple container, into one with EXIF data. */
+/* Converts `plain`, a file with a simple container, to a new file with EXIF data, malloc'd. */
 static uint8_t *extend(const uint8_t *plain, size_t plain_size, int width, int height,
     const uint8_t *exif, size_t exif_size, size_t *size) {
     const size_t picture = plain_size - RIFF_BYTES, padded = exif_size + exif_size % 2;

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_MS 250 /* the least time between two reports that are written */
-#define RETRY_MS 1000 /* after one that could not be */
-#define WAITS_MS 1000 /* a shorter wait is not written down */
+#define REPORT_MS 250 /* least time between two written reports */
+#define RETRY_MS 1000 /* pause after a failed write */
+#define WAITS_MS 1000 /* shorter waits are not written */
 
 enum claim_end { CLAIM_GOES_ON, CLAIM_SUCCEEDED, CLAIM_FAILED, CLAIM_STOPPED, CLAIM_ABANDONED };
 
@@ -21,8 +21,8 @@ struct pending_event {
     struct pending_event *next;
 };
 
-/* `job` is constant, `wish` atomic; the rest is the dispatcher's mutex's. Only its thread takes
- * something off the list. */
+/* `job` never changes and `wish` is atomic; the dispatcher's mutex guards the other members. Only
+ * the dispatcher's thread removes events from the list. */
 struct job_claim {
     struct dispatcher *dispatcher;
     struct job job;
@@ -32,32 +32,33 @@ struct job_claim {
     bool has_report;
     struct job_report report; /* its metrics are owned */
     int64_t next_report_ms;
-    bool waits;       /* nothing is done for it */
-    int64_t waits_ms; /* when that will have been so for long */
-    bool is_excused;  /* it waits, as far as the queue knows: it has no strike for this attempt */
+    bool waits;       /* the job waits for other work */
+    int64_t waits_ms; /* when to tell the queue that it waits */
+    bool is_excused;  /* the queue knows that it waits, and counts no strike for this attempt */
     enum claim_end end;
     char *result;
     struct error why;
-    int64_t retry_ms; /* 0: the last thing that was to be written, was */
+    int64_t retry_ms; /* 0: the last write succeeded */
 };
 
-/* Of a runner, for one job. */
+/* A runner's place for one job. */
 struct slot {
     struct job_runner runner;
-    struct job_claim *claim; /* owned; NULL: it is free */
-    bool may_claim;          /* a job may be there for it */
-    bool is_claiming;        /* its thread asks for one */
+    struct job_claim *claim; /* owned; NULL: the slot is free */
+    bool may_claim;          /* a job may be waiting for it */
+    bool is_claiming;        /* queue_claim is being called for it */
     int64_t retry_ms;
 };
 
-/* The last that was heard of a running job of which no slot has the claim (yet). */
+/* The last change heard of a running job whose claim is in no slot (yet). */
 struct unclaimed {
     int64_t number; /* 0: nothing */
     int attempts;
     enum job_wish wish;
 };
 
-/* Locked after the queue, and never while the queue is called. A slot's runner never changes. */
+/* Lock order: the queue's mutex, then this one. Never call the queue with this mutex held. A slot's
+ * runner never changes. */
 struct dispatcher {
     struct queue *queue;
     struct queue_listener listener;
@@ -66,12 +67,12 @@ struct dispatcher {
     pthread_cond_t changed;
     struct slot slots[DISPATCHER_JOBS_MAX];
     int slot_count;
-    struct unclaimed unclaimed; /* for the job that is being claimed */
+    struct unclaimed unclaimed; /* of the job being claimed */
     bool stopping;
-    unsigned changes; /* so far: one may come while its thread has given the lock back */
+    unsigned changes; /* count; shows changes made while the lock was released */
 };
 
-/* Under the lock. */
+/* Call with the lock held. Wakes the dispatcher's thread and those in dispatcher_wait. */
 static void tell(struct dispatcher *d) {
     d->changes++;
     pthread_cond_broadcast(&d->changed);
@@ -99,7 +100,7 @@ static void free_claim(struct job_claim *claim) {
     free(claim);
 }
 
-/* Takes over what is in `job`. NULL when memory is short. */
+/* Takes over the contents of `job`. Returns NULL if there is no memory. */
 static struct job_claim *new_claim(struct dispatcher *dispatcher, struct job *job) {
     struct job_claim *claim = calloc(1, sizeof(*claim));
     if (!claim) {
@@ -197,16 +198,19 @@ void job_claim_abandon(struct job_claim *claim) {
     end_claim(claim, CLAIM_ABANDONED, NULL, NULL);
 }
 
-/* --- What the queue says --- */
+/* --- Changes that the queue reports --- */
 
-/* Under the lock; true if it is news. */
+/* Call with the lock held. Returns true if the wish has changed, so that the runner must be
+ * woken. */
 static bool set_wish(struct job_claim *claim, enum job_wish wish) {
     if (claim->dispatcher->stopping && wish < JOB_GIVE_BACK)
         wish = JOB_GIVE_BACK;
     return atomic_exchange(&claim->wish, (int)wish) != (int)wish && claim->end == CLAIM_GOES_ON;
 }
 
-/* Under the lock. A claim begins without a wish; later wishes belong to the job they name. */
+/* Call with the lock held. Remembers the wish of a running job that has no slot yet. The first
+ * report of a claim has no wish; later reports count only if they are of the same job and
+ * attempt. */
 static void note_unclaimed(struct dispatcher *d, const struct job *job) {
     struct unclaimed *heard = &d->unclaimed;
     if (job->wish == JOB_GO_ON ||
@@ -214,8 +218,8 @@ static void note_unclaimed(struct dispatcher *d, const struct job *job) {
         *heard = (struct unclaimed){ job->number, job->attempts, job->wish };
 }
 
-/* The queue tells of each change in the order in which it is made. So a wish is taken from here
- * alone: one that is read from the queue may be older than the last that was told. */
+/* Called by the queue for each change, in the order of the changes. Wishes are taken only from
+ * here: one read from the queue may be older than the last one reported here. */
 static void on_change(void *user, const struct job *job, bool deleted) {
     struct dispatcher *d = user;
     const struct job_runner *woken = NULL;
@@ -244,9 +248,9 @@ static void on_change(void *user, const struct job *job, bool deleted) {
         woken->wake(woken->user);
 }
 
-/* --- Its thread --- */
+/* --- The dispatcher's thread --- */
 
-/* What a failed write is worth: false if it is to be tried again. */
+/* Logs a failed write. Returns false if it must be tried again, true if trying again is useless. */
 static bool is_settled(struct job_claim *claim, const struct error *err) {
     if (err->code == ERROR_IO || err->code == ERROR_NO_SPACE || err->code == ERROR_NO_MEMORY) {
         if (!claim->retry_ms)
@@ -257,7 +261,8 @@ static bool is_settled(struct job_claim *claim, const struct error *err) {
     return true;
 }
 
-/* The lock is given back while something is written. True if it was, or never will be. */
+/* The write functions release the lock while they write. They return true if the write succeeded or
+ * will not be tried again. */
 static bool write_event(struct dispatcher *d, struct job_claim *claim) {
     struct error err;
     struct pending_event *event = claim->first;
@@ -286,7 +291,7 @@ static bool write_report(struct dispatcher *d, struct job_claim *claim) {
     const bool ok = queue_report(d->queue, claim->job.id, claim->job.attempts, &report, &err) ||
                     is_settled(claim, &err);
     pthread_mutex_lock(&d->mutex);
-    if (!ok && !claim->has_report) { /* no newer one has come */
+    if (!ok && !claim->has_report) { /* unless a newer report has come */
         claim->report = report;
         claim->has_report = true;
     } else {
@@ -295,7 +300,7 @@ static bool write_report(struct dispatcher *d, struct job_claim *claim) {
     return ok;
 }
 
-/* That it waits, or waits no more. */
+/* Tells the queue that the job waits, or that it no longer does. */
 static bool write_waits(struct dispatcher *d, struct job_claim *claim) {
     struct error err;
     const bool waits = claim->waits;
@@ -333,7 +338,8 @@ static bool write_end(struct dispatcher *d, struct job_claim *claim) {
     return ok;
 }
 
-/* Whether the queue is to be told that it waits, or waits no more; *wait_ms: not before. */
+/* Whether to tell the queue now that the job waits, or no longer does. If that is due later, lowers
+ * *wait_ms to that time. */
 static bool is_waits_due(const struct job_claim *claim, int64_t now, int64_t *wait_ms) {
     const bool is_ended = claim->end && claim->end != CLAIM_ABANDONED;
     if (claim->waits == claim->is_excused || is_ended)
@@ -345,7 +351,8 @@ static bool is_waits_due(const struct job_claim *claim, int64_t now, int64_t *wa
     return false;
 }
 
-/* One thing that is to be written, if any. *wait_ms: not before. True if something was done. */
+/* Writes one thing of the claim, if something is due. Lowers *wait_ms to the time when the next
+ * thing is due. Returns true if something was done. */
 static bool write_one(struct dispatcher *d, struct slot *slot, int64_t now, int64_t *wait_ms) {
     struct job_claim *claim = slot->claim;
     const bool waits_due = is_waits_due(claim, now, wait_ms);
@@ -373,12 +380,13 @@ static bool write_one(struct dispatcher *d, struct slot *slot, int64_t now, int6
         slot->claim = NULL;
         slot->may_claim = true;
         free_claim(claim);
-        tell(d); /* for who waits for it */
+        tell(d); /* for dispatcher_wait */
     }
     return true;
 }
 
-/* Takes the next job for a free runner. True if there was one. The lock is given back meanwhile. */
+/* Claims the next job for a free slot and starts it. Releases the lock meanwhile. Returns true if
+ * there was a job. */
 static bool claim_one(struct dispatcher *d, struct slot *slot, int64_t now) {
     struct error err;
     struct job job;
@@ -399,7 +407,8 @@ static bool claim_one(struct dispatcher *d, struct slot *slot, int64_t now) {
     if (!found)
         return false;
     slot->claim = claim;
-    /* It may have been asked to stop since queue_claim, or the daemon be about to. */
+    /* Since queue_claim, the job may have been asked to stop, or the daemon may have begun to
+     * stop. */
     const struct unclaimed *heard = &d->unclaimed;
     const bool is_it = heard->number == claim->job.number && heard->attempts == claim->job.attempts;
     set_wish(claim, is_it ? heard->wish : JOB_GO_ON);
@@ -423,7 +432,8 @@ static bool has_claims(const struct dispatcher *d) {
     return false;
 }
 
-/* One thing for one of the runners; true if there was any. */
+/* Does one thing for each slot. Returns true if there was anything to do. *wait_ms: when the next
+ * thing is due. */
 static bool work(struct dispatcher *d, int64_t *wait_ms) {
     const int64_t now = monotonic_ms();
     *wait_ms = INT64_MAX;
@@ -454,7 +464,7 @@ static void *run(void *user) {
     return NULL;
 }
 
-/* --- Beginning and end --- */
+/* --- Creating and stopping --- */
 
 bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct error *err) {
     struct dispatcher *d = calloc(1, sizeof(*d));

@@ -15,18 +15,18 @@
 struct dispatcher;
 struct job_claim;
 
-/* What works on the jobs of one type. Any thread may call its functions. */
+/* Code that executes the jobs of one type. Any thread may call its functions. */
 struct job_runner {
     const char *type;
-    int at_once; /* jobs at a time; 0: one */
-    /* Checks that a well-formed request can be worked on here: what it names exists, and its memory
-     * fits. May read files. */
+    int at_once; /* most jobs at a time; 0: one */
+    /* Checks that a well-formed request can be executed here: everything that it names exists, and
+     * there is memory for it. May read files. */
     bool (*check)(void *user, const char *request, struct error *err);
-    /* Begins work on a job, until one of job_claim_succeed, _fail, _stopped or _abandon. Must not
-     * wait. */
+    /* Begins work on a job. The work ends with a call of job_claim_succeed, _fail, _stopped or
+     * _abandon. Must not wait. */
     void (*start)(void *user, struct job_claim *claim);
-    /* job_claim_wish of one of its claims may have changed. Must not wait; the only function of
-     * this header it may call is job_claim_wish. */
+    /* Called when job_claim_wish of a claim may have changed. Must not wait. May call no function
+     * of this header except job_claim_wish. */
     void (*wake)(void *user);
     void *user;
 };
@@ -34,42 +34,43 @@ struct job_runner {
 /* `queue` is borrowed. */
 bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct error *err)
     __attribute__((warn_unused_result));
-/* Copies the runner, which gets jobs from now on. One runner per type, and at most
+/* Copies the runner, which may get jobs from now on. At most one runner per type, and at most
  * DISPATCHER_JOBS_MAX jobs at once for all runners together. */
 bool dispatcher_add(struct dispatcher *dispatcher, const struct job_runner *runner,
     struct error *err) __attribute__((warn_unused_result));
-/* Returns the runner for jobs of this type, NULL if there is none. Lives as long as the
+/* Returns the runner for jobs of this type; NULL if there is none. It lives as long as the
  * dispatcher. */
 const struct job_runner *dispatcher_find(struct dispatcher *dispatcher, const char *type);
-/* Stops claiming jobs and asks the runners to give back theirs. */
+/* Stops claiming jobs, and asks the runners to give their jobs back. */
 void dispatcher_stop(struct dispatcher *dispatcher);
-/* After dispatcher_stop: waits until all jobs of a type are given back and written. Its runner is
- * not called again. */
+/* Call after dispatcher_stop. Waits until all jobs of a type are given back and written. Their
+ * runner is not called after that. */
 void dispatcher_wait(struct dispatcher *dispatcher, const char *type);
-/* Stops, and waits until every job is given back and written; the runners must still exist. NULL is
- * fine. */
+/* Calls dispatcher_stop, and waits until every job is given back and written. The runners must
+ * still exist. NULL is fine. */
 void dispatcher_destroy(struct dispatcher *dispatcher);
 
-/* The job as it was when it was claimed. */
+/* Returns the job as it was when it was claimed. */
 const struct job *job_claim_job(const struct job_claim *claim);
 enum job_wish job_claim_wish(const struct job_claim *claim);
-/* From now until its next report the job only waits for other work. If that lasts, an end of the
- * daemon does not count as a strike against it (JOB_STRIKES_MAX). */
+/* Reports that the job only waits for other work until its next report. If the wait is long and the
+ * daemon ends during it, the job gets no strike (JOB_STRIKES_MAX). */
 void job_claim_waits(struct job_claim *claim);
-/* Of two reports in quick succession the first may be skipped. */
+/* Reports progress. Of two reports in quick succession, the first may be dropped. */
 void job_claim_report(struct job_claim *claim, const struct job_report *report);
-/* Adds an event: a word, and a JSON object of at most JOB_EVENT_MAX_BYTES. Returns false if it is
- * too large, memory is short, or too many events are not written down yet. */
+/* Adds an event: a word, and a JSON object of at most JOB_EVENT_MAX_BYTES. Returns false if the
+ * object is too large, there is no memory, or too many events are still unwritten. */
 bool job_claim_event(struct job_claim *claim, const char *type, const char *data);
 
-/* End the job; the claim is gone then. `result` is a JSON object, malloc'd and taken over, or
- * NULL. */
+/* End the job. The claim must not be used after this. `result` is a JSON object, malloc'd and taken
+ * over, or NULL. */
 void job_claim_succeed(struct job_claim *claim, char *result);
 void job_claim_fail(struct job_claim *claim, const struct error *why);
-/* Reports that the job has stopped as asked, and that everything worth keeping is on the disk. */
+/* Reports that the job has stopped as its wish asked, and that all progress worth keeping is on the
+ * disk. */
 void job_claim_stopped(struct job_claim *claim);
-/* Ends the claim because the process is about to end without a wish: writes nothing down, and the
- * job begins again at the next start, as after a kill. */
+/* Gives the claim up because the process ends although the job was not asked to stop. Writes
+ * nothing: the job begins again at the daemon's next start, as after a kill. */
 void job_claim_abandon(struct job_claim *claim);
 
 #endif

@@ -14,32 +14,31 @@
 #include <string.h>
 #include <time.h>
 
-/* Counted in the store once, and kept up from then on: a store with many ended jobs is slow to
- * count.
- */
+/* Jobs of one type by state. Counted in the store once, then kept up to date: counting a store with
+ * many ended jobs is slow. */
 struct type_counts {
     char *type;
     int counts[JOB_STATE_COUNT];
     struct type_counts *next;
 };
 
-#define UNWRITTEN_MAX 16 /* as many as are worked on at a time */
+#define UNWRITTEN_MAX 16 /* as many as jobs may run at a time */
 
-/* What a running job was asked for while the disk was full: it is heard, and written down with the
- * job's next change. */
+/* A wish for a running job that could not be stored because the disk was full. The job obeys it; it
+ * is stored with the job's next change. */
 struct unwritten {
     int64_t number;
     int attempts;
-    enum job_wish wish; /* JOB_GO_ON: the place is free */
+    enum job_wish wish; /* JOB_GO_ON: the entry is free */
 };
 
-/* The mutex guards everything; every change is a row that is read, altered and written back under
- * it. */
+/* The mutex guards all members. For every change, a row is read, altered and written back while the
+ * mutex is held. */
 struct queue {
     pthread_mutex_t mutex;
     struct store *store;              /* owned */
-    int counts[JOB_STATE_COUNT];      /* of all types */
-    struct type_counts *types;        /* owned; those that somebody asked for */
+    int counts[JOB_STATE_COUNT];      /* jobs of all types by state */
+    struct type_counts *types;        /* owned; types that were asked for */
     struct queue_listener *listeners; /* borrowed */
     struct unwritten unwritten[UNWRITTEN_MAX];
 };
@@ -54,7 +53,7 @@ static bool no_memory(struct error *err) {
     return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
 }
 
-/* --- What everybody is told of a change --- */
+/* --- Metrics and listeners --- */
 
 static struct type_counts *find_type(const struct queue *queue, const char *type) {
     struct type_counts *t = queue->types;
@@ -63,7 +62,7 @@ static struct type_counts *find_type(const struct queue *queue, const char *type
     return t;
 }
 
-/* NULL with an error. */
+/* Returns NULL and sets `err` on failure. */
 static struct type_counts *count_type(struct queue *queue, const char *type, struct error *err) {
     struct type_counts *t = find_type(queue, type);
     if (t)
@@ -90,7 +89,8 @@ static void count_job(struct queue *queue, const struct job *job, enum job_state
         t->counts[state] += more;
 }
 
-/* `first`: of a family whose series stand in the order of the states. */
+/* Sets the gauges of a family. `first` is the first one; the others follow in the order of the
+ * states. */
 static void set_gauges(enum metric first, const int counts[JOB_STATE_COUNT]) {
     for (int i = 0; i < JOB_STATE_COUNT; i++)
         metric_set((enum metric)((int)first + i), counts[i]);
@@ -109,9 +109,9 @@ static void tell(struct queue *queue, const struct job *job, bool deleted) {
         l->changed(l->user, job, deleted);
 }
 
-/* --- What is asked for while the disk is full --- */
+/* --- Wishes while the disk is full --- */
 
-/* NULL: all that it was asked for is written down. */
+/* Returns NULL if the job has no wish that is not stored. */
 static struct unwritten *find_unwritten(struct queue *queue, const struct job *job) {
     for (int i = 0; i < UNWRITTEN_MAX; i++) {
         struct unwritten *u = &queue->unwritten[i];
@@ -121,7 +121,8 @@ static struct unwritten *find_unwritten(struct queue *queue, const struct job *j
     return NULL;
 }
 
-/* False if too many others wait to be written down. */
+/* Keeps the job's wish in memory. Returns false if UNWRITTEN_MAX other jobs already have one
+ * here. */
 static bool keep_unwritten(struct queue *queue, const struct job *job) {
     struct unwritten *place = find_unwritten(queue, job);
     for (int i = 0; !place && i < UNWRITTEN_MAX; i++)
@@ -132,7 +133,7 @@ static bool keep_unwritten(struct queue *queue, const struct job *job) {
     return place;
 }
 
-/* --- Writing one down --- */
+/* --- Saving a job --- */
 
 static bool save(
     struct queue *queue, struct job *job, const struct job_event *event, struct error *err) {
@@ -140,11 +141,12 @@ static bool save(
         return false;
     struct unwritten *u = find_unwritten(queue, job);
     if (u)
-        u->wish = JOB_GO_ON; /* the row has it now, or the job has come to rest */
+        u->wish = JOB_GO_ON; /* now stored in the row, or the job has stopped */
     return true;
 }
 
-/* {"state", and what belongs to it}, malloc'd; NULL when memory is short. */
+/* Returns the data of a "state" event, {"state": ..., ...}, malloc'd; NULL if there is no
+ * memory. */
 static char *state_data(const struct job *job) {
     json_t *json = json_pack("{s:s}", "state", job_state_name(job->state));
     if (job->state == JOB_RUNNING)
@@ -161,8 +163,8 @@ static char *state_data(const struct job *job) {
     return text;
 }
 
-/* Saves a job whose state was `before`, with one event. `data` is freed; NULL: there was no memory
- * for it. */
+/* Saves a job whose state was `before`, together with one event. Frees `data`; NULL means that
+ * there was no memory for it, and fails. */
 static bool save_with(struct queue *queue, struct job *job, enum job_state before, const char *type,
     char *data, struct error *err) {
     if (!data)
@@ -181,20 +183,21 @@ static bool save_with(struct queue *queue, struct job *job, enum job_state befor
     return true;
 }
 
-/* As save_with, for a change of the state or of the wish. */
+/* Saves a job like save_with after its state or wish has changed, with a "state" event. */
 static bool save_state(
     struct queue *queue, struct job *job, enum job_state before, struct error *err) {
     return save_with(queue, job, before, "state", state_data(job), err);
 }
 
-/* Adds the time at work since this was last done. The system's clock may be set meanwhile. */
+/* Adds the working time since the last call. Uses the monotonic clock, because the system's clock
+ * may be changed. */
 static void add_time_at_work(struct job *job) {
     const int64_t now = monotonic_ms();
     job->running_ms += now - job->since_ms;
     job->since_ms = now;
 }
 
-/* The times that follow from leaving `before` for job->state. */
+/* Updates the job's times when it goes from state `before` to job->state. */
 static void set_times(struct job *job, enum job_state before) {
     const int64_t now = now_ms();
     if (before == JOB_RUNNING)
@@ -226,9 +229,10 @@ static bool move(struct queue *queue, struct job *job, enum job_state to, struct
     return true;
 }
 
-/* --- Beginning and end --- */
+/* --- Opening, recovering and closing --- */
 
-/* Whatever form `text` has, *out is a JSON object on one line, malloc'd; NULL for NULL. */
+/* Parses a JSON object and writes it on one line to *out, malloc'd. If `text` is NULL, *out is
+ * NULL. */
 static bool compact_object(const char *text, char **out, struct error *err) {
     *out = NULL;
     if (!text)
@@ -276,7 +280,7 @@ static bool fail(struct queue *queue, struct job *job, const struct error *why, 
     return move(queue, job, JOB_FAILED, err);
 }
 
-/* What becomes of a job that stopped before its end. */
+/* Returns the state of a job that stopped before its end. */
 static enum job_state state_after(enum job_wish wish) {
     return wish == JOB_CANCEL ? JOB_CANCELLED : wish == JOB_PAUSE ? JOB_PAUSED : JOB_QUEUED;
 }
@@ -299,14 +303,14 @@ static bool list_jobs(
     return false;
 }
 
-/* The jobs with which the last process ended. */
+/* Handles the jobs that were running when the last process ended. */
 static bool recover(struct queue *queue, struct error *err) {
     const struct job_filter running = { .states = 1u << JOB_RUNNING };
     struct job_list list = { 0 };
     bool ok = list_jobs(queue, &running, &list, err);
     for (int i = 0; ok && i < list.count; i++) {
         struct job *job = &list.jobs[i];
-        job->since_ms = monotonic_ms(); /* how long it still ran is not known */
+        job->since_ms = monotonic_ms(); /* the time until that end is unknown */
         struct error why;
         error_set(&why, ERROR_INTERNAL,
             "the daemon ended %d times in a row while it worked on this job, at step %" PRId64
@@ -380,7 +384,7 @@ static bool find_known(struct queue *queue, const struct job_order *order, struc
     return false;
 }
 
-/* So that there are never more than JOBS_ENDED_MAX that have ended, the oldest go. */
+/* Deletes the oldest ended jobs, so that there are at most JOBS_ENDED_MAX. */
 static bool make_room(struct queue *queue, struct error *err) {
     const unsigned ends = 1u << JOB_SUCCEEDED | 1u << JOB_FAILED | 1u << JOB_CANCELLED;
     const int ended = queue->counts[JOB_SUCCEEDED] + queue->counts[JOB_FAILED] +
@@ -456,9 +460,9 @@ bool queue_enqueue(struct queue *queue, const struct job_order *order, struct jo
     return ok;
 }
 
-/* --- One of them --- */
+/* --- One job --- */
 
-/* The job, the caller's to finish; the queue is locked. */
+/* Call with the queue locked. Finds a job; the caller finishes *out. */
 static bool find(struct queue *queue, const char *id, struct job *out, struct error *err) {
     bool found;
     if (!queue->store->ops->find(queue->store, id, out, &found, err))
@@ -499,7 +503,7 @@ bool queue_count(
     return counted;
 }
 
-/* Finds a job, changes it by `change`, and leaves it in *out. */
+/* Finds a job, changes it by `how`, and returns it in *out. */
 static bool change(struct queue *queue, const char *id,
     bool (*how)(struct queue *queue, struct job *job, struct error *err), struct job *out,
     struct error *err) {
@@ -518,8 +522,8 @@ static bool refuse(const struct job *job, const char *what, struct error *err) {
         job_state_name(job->state));
 }
 
-/* Where the disk is full it is asked all the same, and the error says that this is not written
- * down. */
+/* Asks a running job to stop. If the disk is full, the job is asked anyway, and the error says that
+ * its wish is not stored. */
 static bool ask(struct queue *queue, struct job *job, enum job_wish wish, struct error *err) {
     struct error why = { 0 };
     if (job->wish >= wish && !find_unwritten(queue, job))
@@ -617,7 +621,7 @@ bool queue_delete(struct queue *queue, const char *id, struct error *err) {
     return true;
 }
 
-/* --- Several --- */
+/* --- Several jobs --- */
 
 bool queue_list(
     struct queue *queue, const struct job_filter *filter, struct job_list *out, struct error *err) {
@@ -651,7 +655,7 @@ bool queue_events(struct queue *queue, const struct job *job, int64_t after, int
     return ok;
 }
 
-/* --- Work --- */
+/* --- Claims --- */
 
 bool queue_claim(
     struct queue *queue, const char *type, struct job *out, bool *found, struct error *err) {
@@ -668,7 +672,7 @@ bool queue_claim(
     return ok;
 }
 
-/* Finds a job that is claimed, for who claimed it; leaves the queue locked, also on failure. */
+/* Locks the queue, also on failure. Finds the job and checks that this attempt still has it. */
 static bool lock_claimed(
     struct queue *queue, const char *id, int attempt, struct job *out, struct error *err) {
     pthread_mutex_lock(&queue->mutex);
@@ -688,7 +692,7 @@ static bool unlock_claimed(struct queue *queue, struct job *job, bool ok) {
     return ok;
 }
 
-/* {"step", "steps", "eta_s", "metrics"}, malloc'd. */
+/* Returns {"step", "steps", "eta_s", "metrics"}, malloc'd. */
 static char *report_data(const struct job *job) {
     json_t *json = json_pack("{s:I, s:I, s:o}", "step", (json_int_t)job->step, "steps",
         (json_int_t)job->steps, "eta_s", job->eta_s >= 0 ? json_real(job->eta_s) : json_null());
@@ -745,8 +749,8 @@ bool queue_succeed(
     bool ok = lock_claimed(queue, id, attempt, &job, err) &&
               replace_object(&job.result, result, err);
     if (ok) {
-        /* The last report may be missing: what was killed between its last checkpoint and its end
-         * takes no step when it goes on. */
+        /* The last report may be missing. A job killed between its last checkpoint and its end
+         * takes no more steps when it continues. */
         job.step = job.steps;
         ok = move(queue, &job, JOB_SUCCEEDED, err);
     }

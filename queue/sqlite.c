@@ -66,10 +66,10 @@ static const char schema[] =
     ") STRICT, WITHOUT ROWID;"
     "PRAGMA user_version = 2;";
 
-/* Version 1 had no owners and callers, and keys were unique by themselves: the plain one of a
- * training job, and "generate OWNER KEY", without any other space, of a job of pictures. Its tables
- * give way to those of `schema`, which take over their rows; numbers stay, and none is used again.
- */
+/* Version 1 had no owners and callers, and its keys were unique by themselves. A training job's key
+ * was plain. A picture job's was "generate OWNER KEY", with no other spaces in OWNER. Upgrading
+ * renames the old tables, creates those of `schema`, and copies the rows. Job numbers stay, and no
+ * number is used twice. */
 static const char sets_version_1_aside[] = "ALTER TABLE job RENAME TO old_job;"
                                            "ALTER TABLE event RENAME TO old_event;"
                                            "DROP INDEX job_ready;"
@@ -86,11 +86,11 @@ static const char takes_over_version_1[] =
     "  substr(idempotency_key, 10 + instr(substr(idempotency_key, 10), ' '))"
     " WHERE idempotency_key GLOB 'generate * *';";
 
-/* --- How a job lies in its row --- */
+/* --- The columns of a job's row --- */
 
 enum column_kind {
-    COLUMN_CHARS, /* a member that is an array, of `size` */
-    COLUMN_TEXT,  /* one that is owned, or NULL */
+    COLUMN_CHARS, /* a char array of `size` bytes in struct job */
+    COLUMN_TEXT,  /* a string that the job owns, or NULL */
     COLUMN_STATE,
     COLUMN_WISH,
     COLUMN_INT,
@@ -98,14 +98,14 @@ enum column_kind {
     COLUMN_REAL
 };
 
-/* In the order of the SELECT and of the parameters, after `number`. */
+/* The order is that of the SELECT and of the parameters, after `number`. */
 static const struct column {
     const char *name;
     enum column_kind kind;
     size_t offset;
-    bool is_fixed; /* from its insertion on */
+    bool is_fixed; /* never changes after insertion */
     size_t size;
-    int since; /* the version that brought it; 0: it was always there */
+    int since; /* schema version that added it; 0: in all versions */
 } columns[] = {
 #define CHARS(name, since)                                                                         \
     {                                                                                              \
@@ -162,11 +162,11 @@ enum statement {
 };
 
 struct sqlite {
-    struct store store; /* the first member */
+    struct store store; /* must be the first member */
     char *path;
-    bool is_file; /* or it is in memory */
+    bool is_file; /* false: in memory */
     int lock_fd;
-    dev_t device; /* of the database's file, and no other */
+    dev_t device; /* device and inode identify the database's file */
     ino_t inode;
     sqlite3 *db;
     sqlite3_stmt *statements[STATEMENT_COUNT];
@@ -176,7 +176,7 @@ static struct sqlite *sqlite_of(struct store *store) {
     return (struct sqlite *)store;
 }
 
-/* What the database said last. */
+/* Sets the database's last error. Returns false. */
 static bool refused(struct sqlite *s, struct error *err) {
     const int code = s->db ? sqlite3_extended_errcode(s->db) : SQLITE_NOMEM;
     switch (code & 0xff) {
@@ -201,7 +201,7 @@ static bool execute(struct sqlite *s, const char *sql, struct error *err) {
     return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK || refused(s, err);
 }
 
-/* --- Rows in and out --- */
+/* --- Reading and writing rows --- */
 
 static int bind_column(sqlite3_stmt *statement, int at, const struct job *job, int index) {
     const char *member = (const char *)job + columns[index].offset;
@@ -224,7 +224,8 @@ static int bind_column(sqlite3_stmt *statement, int at, const struct job *job, i
     return SQLITE_MISUSE;
 }
 
-/* The first parameter is the number, the others are the columns, or those that change. */
+/* Binds all columns for an INSERT. For an UPDATE (`all` false), binds the number, then the columns
+ * that may change. */
 static bool bind_job(
     struct sqlite *s, sqlite3_stmt *statement, const struct job *job, bool all, struct error *err) {
     int at = 1;
@@ -235,12 +236,13 @@ static bool bind_job(
     return ok || refused(s, err);
 }
 
-/* NULL for NULL, and when memory is short. Only for columns of text: others it would convert. */
+/* Returns NULL if the value is NULL or there is no memory. Only for text columns: SQLite would
+ * convert others. */
 static const char *column_text(sqlite3_stmt *statement, int at) {
     return (const char *)sqlite3_column_text(statement, at);
 }
 
-/* False when memory is short. */
+/* Returns false if there is no memory. */
 static bool read_column(sqlite3_stmt *statement, int at, struct job *job, int index) {
     char *member = (char *)job + columns[index].offset;
     const char *text;
@@ -285,14 +287,14 @@ static bool read_job(sqlite3_stmt *statement, struct job *out, struct error *err
     return true;
 }
 
-/* Runs what returns no rows, and makes it ready for the next time. */
+/* Runs a statement that returns no rows, and resets it for its next use. */
 static bool run(struct sqlite *s, sqlite3_stmt *statement, struct error *err) {
     const bool ok = sqlite3_step(statement) == SQLITE_DONE || refused(s, err);
     sqlite3_reset(statement);
     return ok;
 }
 
-/* The one job that a statement finds, if any. */
+/* Reads the one job that a statement may find. */
 static bool read_one(
     struct sqlite *s, sqlite3_stmt *statement, struct job *out, bool *found, struct error *err) {
     const int step = sqlite3_step(statement);
@@ -304,7 +306,8 @@ static bool read_one(
 
 /* --- Changes --- */
 
-/* A file that was removed takes what is written with it. */
+/* Whether the database's file is still at its path. If it was removed, everything written to it
+ * would be lost. */
 static bool is_in_place(const struct sqlite *s, struct error *err) {
     struct stat now;
     if (!s->is_file ||
@@ -318,7 +321,7 @@ static bool begin(struct sqlite *s, struct error *err) {
     return is_in_place(s, err) && run(s, s->statements[BEGIN], err);
 }
 
-/* COMMIT if all went well, otherwise as it was before. */
+/* Commits if `ok`, and rolls back otherwise or if that fails. */
 static bool end(struct sqlite *s, bool ok, struct error *err) {
     ok = ok && run(s, s->statements[COMMIT], err);
     if (!sqlite3_get_autocommit(s->db))
@@ -382,7 +385,7 @@ static bool sqlite_erase(struct store *store, int64_t number, struct error *err)
     return end(s, run(s, statement, err), err);
 }
 
-/* --- Questions --- */
+/* --- Queries --- */
 
 static bool find_by(struct store *store, enum statement which, const char *text, struct job *out,
     bool *found, struct error *err) {
@@ -457,7 +460,7 @@ static void append(char *sql, const char *format, ...) {
     va_end(args);
 }
 
-/* "SELECT number, id, ... FROM job", and what follows. */
+/* Writes "SELECT number, id, ... FROM job" followed by `rest`. */
 static void select_jobs(char *sql, const char *rest) {
     sql[0] = 0;
     append(sql, "SELECT number");
@@ -569,8 +572,9 @@ static bool prepare_update(struct sqlite *s, struct error *err) {
     return prepare(s, UPDATE_JOB, sql, err);
 }
 
-/* The oldest job of each caller among those of the highest priority, and of these one. The plus
- * signs keep SQLite to the index by state, by which the few running jobs are found at once. */
+/* Finds the oldest job of each caller among those with the highest priority, and chooses one of
+ * these. The plus signs make SQLite use the index by state, which finds the few running jobs at
+ * once. */
 static const char next_of_type[] =
     "WHERE number = (SELECT head.number FROM"
     " (SELECT caller, MIN(number) AS number FROM job WHERE state = 'queued' AND type = ?1"
@@ -582,10 +586,11 @@ static const char next_of_type[] =
     "  ORDER BY r.started_ms DESC LIMIT 1),"
     " head.number LIMIT 1)";
 
-/* What next_of_type comes to, job after job, if no running job ends meanwhile: job ?3 of caller ?4
- * goes after all of higher priority. Of its own priority ?2, a caller's k-th job begins when that
- * caller has `lead` + k jobs, and fewer go first. Where two have as many, the one with the larger
- * `lead` got there before the other, whose last job then began later. */
+/* Counts the jobs that next_of_type would choose before job ?3 of caller ?4, if no running job
+ * ended meanwhile. These are all jobs of higher priority, and some of its own priority ?2. There, a
+ * caller's k-th job begins when that caller has `lead` + k jobs, and the lower number is served
+ * first. If two numbers are equal, the caller with the larger `lead` reached it first, so its last
+ * job began earlier and it is served first. */
 static const char count_before[] =
     "WITH standing AS MATERIALIZED (SELECT q.caller, COUNT(*) AS waiting, MIN(q.number) AS head,"
     " (SELECT COUNT(*) FROM job AS r"
@@ -624,7 +629,7 @@ static bool prepare_all(struct sqlite *s, struct error *err) {
                err);
 }
 
-/* The first column of the one row of a PRAGMA, as text. */
+/* Runs a PRAGMA, and copies the first column of its one row as text. */
 static bool ask(struct sqlite *s, const char *sql, char *out, size_t size, struct error *err) {
     sqlite3_stmt *statement = NULL;
     bool ok = sqlite3_prepare_v2(s->db, sql, -1, &statement, NULL) == SQLITE_OK &&
@@ -637,7 +642,7 @@ static bool ask(struct sqlite *s, const char *sql, char *out, size_t size, struc
     return ok;
 }
 
-/* "number, id, ...", the columns of version 1. */
+/* Appends "number, id, ...", the columns of version 1. */
 static void append_old_columns(char *sql) {
     append(sql, "number");
     for (int i = 0; i < COLUMN_COUNT; i++)
@@ -645,7 +650,8 @@ static void append_old_columns(char *sql) {
             append(sql, ", %s", columns[i].name);
 }
 
-/* As a whole or not at all: the file is closed after an error. */
+/* Upgrades from version 1 in one transaction. After an error the database is closed, so that
+ * nothing has changed. */
 static bool upgrade(struct sqlite *s, struct error *err) {
     char sql[SQL_MAX_BYTES] = "INSERT INTO job (";
     append_old_columns(sql);
@@ -678,8 +684,8 @@ static bool check_schema(struct sqlite *s, struct error *err) {
     return version == SCHEMA_VERSION || upgrade(s, err);
 }
 
-/* Makes it, if it is not there, for its owner alone; what SQLite puts beside it gets the same mode.
- */
+/* Creates the file, if it is missing, with access only for its owner. SQLite gives its journal the
+ * same mode. */
 static bool make_file(const char *path, struct error *err) {
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -717,11 +723,12 @@ static bool make_folder(const char *folder, struct error *err) {
         return error_set(err, ERROR_INVALID, "%s: %s", folder, strerror(errno));
     if (!file_is_folder(folder))
         return error_set(err, ERROR_INVALID, "%s is not a folder", folder);
-    file_sync_folder_of(folder); /* or a power cut takes it, and every job in it */
+    file_sync_folder_of(folder); /* so that a power failure cannot remove it */
     return true;
 }
 
-/* Held as long as the process lives, however it ends. The file says which one it is. */
+/* Takes a lock that lasts until the process ends, in whatever way. The file contains the process's
+ * id. */
 static bool lock_folder(const char *folder, int *out, struct error *err) {
     char holder[32] = "", own[32];
     char *path = file_join(folder, "lock");

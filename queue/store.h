@@ -11,13 +11,13 @@
 
 #include <stddef.h>
 
-/* Selects jobs; zeroed: all of them, oldest first. */
+/* Selects jobs. Zeroed: all jobs, oldest first. */
 struct job_filter {
-    unsigned states;   /* a bit (1u << state) each; 0: any */
+    unsigned states;   /* bits (1u << state); 0: any state */
     const char *type;  /* NULL: any */
-    const char *owner; /* as in struct job; NULL: any */
+    const char *owner; /* see struct job; NULL: any */
     bool newest_first;
-    int64_t after; /* the number of the job before the first; 0: from the beginning */
+    int64_t after; /* number of the job before the first one; 0: from the beginning */
     int limit;     /* 0: no limit */
 };
 
@@ -29,17 +29,17 @@ struct store_ops {
     /* Adds a new job with its first event, and fills in its `number`. */
     bool (*insert)(
         struct store *store, struct job *job, const struct job_event *event, struct error *err);
-    /* Saves everything that can change in a job and, unless NULL, one more event, whose number is
-     * job->events. Keeps the last JOB_EVENTS_KEPT events of each job. */
+    /* Saves all members of a job that can change. If `event` is not NULL, also saves it; its number
+     * is job->events. Keeps the last JOB_EVENTS_KEPT events of each job. */
     bool (*save)(struct store *store, const struct job *job, const struct job_event *event,
         struct error *err);
     bool (*erase)(struct store *store, int64_t number, struct error *err);
 
-    /* Find a job; *found says whether there is one, and then the caller finishes *out. find_key
-     * searches the owner's jobs of a type for the key. find_next returns the queued job of a type
-     * whose turn it is: of the highest priority; among these, of the caller with the fewest running
-     * jobs of that type, or of those the one whose last job began longest ago; and of that caller's
-     * the oldest. */
+    /* Find a job. *found: there is one, and the caller finishes *out. find_key searches the owner's
+     * jobs of a type for the key. find_next returns the queued job of a type that must run next. It
+     * takes the jobs of the highest priority. Among these it takes the caller with the fewest
+     * running jobs of the type; among equal callers, the one whose last job began longest ago; and
+     * of that caller the oldest job. */
     bool (*find)(
         struct store *store, const char *id, struct job *out, bool *found, struct error *err);
     bool (*find_key)(struct store *store, const char *owner, const char *type, const char *key,
@@ -47,15 +47,15 @@ struct store_ops {
     bool (*find_next)(
         struct store *store, const char *type, struct job *out, bool *found, struct error *err);
 
-    /* Counts the queued jobs of its type that find_next would return before this one, if no running
+    /* Counts the queued jobs of its type that find_next would return before this job if no running
      * job ended meanwhile. */
     bool (*count_before)(struct store *store, const struct job *job, int *out, struct error *err);
     /* Counts jobs of one type by state; NULL: of all types. */
     bool (*count)(
         struct store *store, const char *type, int counts[JOB_STATE_COUNT], struct error *err);
 
-    /* Pass each item to `visit`, which borrows it; `visit` returns false, with an error set, to end
-     * it. */
+    /* Pass each item to `visit`, which borrows it. To stop, `visit` sets an error and returns
+     * false. */
     bool (*list)(struct store *store, const struct job_filter *filter,
         bool (*visit)(void *user, const struct job *job, struct error *err), void *user,
         struct error *err);
@@ -64,13 +64,13 @@ struct store_ops {
         struct error *err);
 };
 
-/* The first member of every kind of store. */
+/* Must be the first member of every kind of store. */
 struct store {
     const struct store_ops *ops;
 };
 
-/* Opens a SQLite database in a folder; both are created if needed, and locked while it is open.
- * NULL: a database in memory, which touches no file. Errors as for queue_open. */
+/* Opens a SQLite database in a folder. Both are created if needed, and locked while the store is
+ * open. `folder` NULL: a database in memory, which uses no file. Errors as in queue_open. */
 bool store_open_sqlite(const char *folder, struct store **out, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -44,7 +44,7 @@ static struct connection *connection_of(struct MHD_Connection *http) {
     return info ? info->socket_context : NULL;
 }
 
-/* --- The life of a connection and of an exchange, as libmicrohttpd reports it --- */
+/* --- Connections and exchanges, as libmicrohttpd reports them --- */
 
 static struct exchange *exchange_create(
     struct http_thread *thread, const char *target, struct MHD_Connection *http) {
@@ -66,7 +66,8 @@ static struct exchange *exchange_create(
     return exchange;
 }
 
-/* Large bodies hold pictures: their room goes to others as soon as a handler has read them. */
+/* Frees the body. Called as soon as a handler has read it, because large bodies hold pictures and
+ * other requests need the memory. */
 static void drop_body(struct exchange *exchange) {
     bodies_drop(exchange->server->bodies, exchange->held);
     exchange->held = NULL;
@@ -92,7 +93,7 @@ static void exchange_destroy(struct exchange *exchange) {
     free(exchange);
 }
 
-/* From here on a drain waits until the answer is sent. */
+/* Makes a drain wait until this exchange's answer is sent. */
 static void owe_answer(struct exchange *exchange) {
     if (exchange->owed)
         return;
@@ -102,7 +103,8 @@ static void owe_answer(struct exchange *exchange) {
     pthread_mutex_unlock(&exchange->server->mutex);
 }
 
-/* libmicrohttpd does not report the end of a request if it ran out of memory for its head. */
+/* Ends the connection's previous exchange: libmicrohttpd does not report the end of a request if it
+ * ran out of memory for the request's head. */
 static void end_forgotten(struct connection *connection) {
     struct exchange *exchange = connection_request(connection);
     connection_set_request(connection, NULL);
@@ -120,7 +122,7 @@ static void on_connection(void *user, struct MHD_Connection *http, void **contex
         *context = info ? connections_add(server->connections, info->connect_fd) : NULL;
         return;
     }
-    http_thread_let_go(thread); /* before giving the place, which the next client takes */
+    http_thread_let_go(thread); /* first: the next client may take the place at once */
     if (*context) {
         end_forgotten(*context);
         connections_remove(server->connections, *context);
@@ -132,8 +134,8 @@ static void on_connection(void *user, struct MHD_Connection *http, void **contex
 
 static const char no_cookies[] = "";
 
-/* Keeps libmicrohttpd from splitting what nobody here reads: the arguments of the query, and the
- * cookies. It needs memory for each of them, and when it runs short it never answers. */
+/* Keeps libmicrohttpd from splitting the query's arguments and the cookies, which nothing here
+ * reads. It needs memory for each piece, and when memory runs out it never answers. */
 static void leave_whole(const char *target, struct MHD_Connection *http) {
     char *query = target ? strchr(target, '?') : NULL; /* in the library's own buffer */
     for (char *p = query; p && *p; p++)
@@ -142,8 +144,9 @@ static void leave_whole(const char *target, struct MHD_Connection *http) {
     MHD_set_connection_value(http, MHD_HEADER_KIND, "Cookie", no_cookies); /* found first */
 }
 
-/* The request line has come; the result becomes the handler's context. `target` is NULL if there is
- * none. It ends at its first NUL, which a request may contain: guard_head.c detects that. */
+/* Called when the request line has arrived. The result becomes the context of on_request. `target`
+ * is NULL if the request has none. It ends at its first NUL, although a request may contain a NUL:
+ * guard_head.c detects that. */
 static void *on_target(void *user, const char *target, struct MHD_Connection *http) {
     struct http_thread *thread = user;
     struct connection *connection = connection_of(http);
@@ -195,14 +198,14 @@ static enum MHD_Result add_header(void *user, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* Returns whether libmicrohttpd cuts heads as guard_head.c expects. Later versions, which are
- * strict themselves, cut differently. */
+/* Returns whether libmicrohttpd splits heads as guard_head.c expects. Later versions split them
+ * differently, but are strict themselves. */
 static bool cuts_as_known(void) {
     const char *library = MHD_get_version();
     return strncmp(library, "0.9.7", 5) == 0 && library[5] <= '6';
 }
 
-/* Reads the head as libmicrohttpd has cut it. */
+/* Reads the head's fields as libmicrohttpd has split them. */
 static void read_head(
     struct exchange *exchange, const char *method, const char *version, struct head *head) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -224,7 +227,8 @@ static void choose_id(struct exchange *exchange, const struct guard_headers *hea
     (void)random_text(exchange->id, 12, NULL); /* an answer without an id is still an answer */
 }
 
-/* Call it once the route is known: it may have a limit of its own. */
+/* Returns the largest body that the request may have. Call it when the route is known, because a
+ * route may have its own limit. */
 static uint64_t body_max_bytes(const struct exchange *exchange) {
     const struct route_method *method = exchange->method;
     if (method && method->sink)
@@ -244,7 +248,8 @@ static void find_route(struct exchange *exchange, const char *method) {
         exchange->method = route_find_method(exchange->route, method);
 }
 
-/* libmicrohttpd refuses a complete head, for its length or for lack of memory. */
+/* Answers a request whose complete head was refused by libmicrohttpd, for its length or for lack of
+ * memory. */
 static void refuse_head(struct exchange *exchange, int status) {
     struct head head = { .form = { .verdict = { 0 } } };
     struct error err;
@@ -315,8 +320,8 @@ static enum MHD_Result refuse_type(struct exchange *exchange) {
     return respond_refusal(exchange, 415, "unsupported_media_type", message, NULL, false);
 }
 
-/* Answers a browser's preflight request for a page of a listed origin. The origin is trusted with
- * whatever headers it names. */
+/* Answers a browser's preflight request for a page of a listed origin. A listed origin is trusted,
+ * so every header that the browser names is allowed. */
 static enum MHD_Result allow_page(struct exchange *exchange, const char *methods) {
     const struct answer_header headers[] = {
         { "Access-Control-Allow-Methods", methods },
@@ -328,8 +333,8 @@ static enum MHD_Result allow_page(struct exchange *exchange, const char *methods
     return respond_bytes(exchange, 204, NULL, NULL, 0, headers, false);
 }
 
-/* Answers what needs no body from a request that passed the guard, mostly refusals. Returns false
- * if it answered nothing. */
+/* Answers a request that passed the guard if the answer does not depend on its body; most of these
+ * answers are refusals. Returns false if it answered nothing. */
 static bool answer_early(struct exchange *exchange, const char *method, enum MHD_Result *answered) {
     const struct route *route = exchange->route;
     char text[64];
@@ -365,8 +370,10 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
     return true;
 }
 
-/* The headers are in. A request with a small body is refused after the body, so that the connection
- * can be reused; a client that asks first (Expect) or would send much is told now. */
+/* Called when the headers are complete. A request that the guard refuses is answered at once.
+ * Other refusals wait for the body, so that the connection can be reused. They are also sent at
+ * once if the body is large or goes to a sink, or if the client waits for permission to send it
+ * (Expect). */
 static enum MHD_Result begin(struct exchange *exchange, const char *method, const char *version) {
     find_route(exchange, method);
     struct guard_verdict verdict = guard(exchange, method, version);
@@ -395,7 +402,8 @@ static enum MHD_Result begin(struct exchange *exchange, const char *method, cons
     return result;
 }
 
-/* Appends to the body in memory. Its length is known: only sinks accept chunks. */
+/* Appends to the body in memory. The body's length is known, because only sinks accept chunked
+ * bodies. */
 static bool append_body(
     struct exchange *exchange, const char *data, size_t size, struct error *err) {
     struct bodies *bodies = exchange->server->bodies;
@@ -409,7 +417,7 @@ static bool append_body(
     return bodies_append(bodies, exchange->held, data, size, now_ms, err);
 }
 
-/* A piece of the body has come. */
+/* Called for each piece of the body that arrives. */
 static void take_body(struct exchange *exchange, const char *data, size_t size) {
     const struct body_sink *sink = exchange->method ? exchange->method->sink : NULL;
     const bool wanted = exchange->method && exchange->method->content_types &&
@@ -428,7 +436,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t size) 
         return;
     struct connections *connections = exchange->server->connections;
     connections_touch(connections, exchange->connection);
-    if (exchange->uploading) /* a large file may take long, but not for ever */
+    if (exchange->uploading) /* more bytes, more time: files may be large */
         connections_set_deadline(connections, exchange->connection,
             exchange->body_begun_ms + HTTP_BODY_TIMEOUT_MS +
                 (int64_t)(exchange->body_received / HTTP_UPLOAD_BYTES_PER_MS));
@@ -437,7 +445,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t size) 
 static enum MHD_Result finish(struct exchange *exchange, const char *method) {
     enum MHD_Result result;
     owe_answer(exchange);
-    if (exchange->deferred) { /* the connection was suspended, and the answer is ready */
+    if (exchange->deferred) { /* was suspended; the answer is ready now */
         result = exchange->deferred->kind->answer(exchange->deferred, exchange);
         drop_body(exchange);
         return result;
@@ -464,7 +472,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
     (void)http;
     (void)url;
     if (!exchange)
-        return MHD_NO; /* memory was short: the connection is closed */
+        return MHD_NO; /* no memory: the connection is closed */
     if (!exchange->headers_seen) {
         exchange->headers_seen = true;
         refusal_head_has_come(exchange->thread, exchange);
@@ -481,7 +489,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
 
 /* --- The daemon --- */
 
-/* Handles libmicrohttpd's log, above all its refusals of requests, with their status. */
+/* Receives libmicrohttpd's log. If a line reports a refused request, that request is answered here
+ * with the status of the line. */
 static void on_log(void *user, const char *format, va_list args) {
     struct http_thread *thread = user;
     char line[256];
@@ -501,7 +510,7 @@ static void on_log(void *user, const char *format, va_list args) {
     }
     for (char *p = line; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            *p = '?'; /* it may quote the client */
+            *p = '?'; /* the line may quote the client */
     log_debug("http: %s", line);
 }
 
@@ -518,7 +527,8 @@ static const struct http_callbacks callbacks = {
     .on_log = on_log,
 };
 
-/* Encoding pictures that end together must not take all processors, which draw the next ones. */
+/* Returns a quarter of the processors, within limits. When many pictures end together, encoding
+ * them must leave processors free to draw the next ones. */
 static int encoder_threads(void) {
     const long quarter = sysconf(_SC_NPROCESSORS_ONLN) / 4;
     return quarter < HTTP_ENCODERS_MIN   ? HTTP_ENCODERS_MIN
@@ -526,10 +536,11 @@ static int encoder_threads(void) {
                                          : (int)quarter;
 }
 
-/* Each onlooker of a job keeps a connection, so they may have only half of all. */
+/* Each onlooker of a job occupies a connection, so onlookers may use only half of the
+ * connections. */
 static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
-    struct queue *queue = server->options.queue; /* NULL: no jobs, but there are still streams */
+    struct queue *queue = server->options.queue; /* NULL: no jobs, but there are streams */
     return generations_create(&server->generations, err) && repeats_create(&server->repeats, err) &&
            (!queue || workers_create("clerks", 1, WORKERS_PLAIN, &server->clerks, err)) &&
            job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&
@@ -575,8 +586,8 @@ bool http_server_create(
     return false;
 }
 
-/* Waits until *count is 0; returns false if it is not by the deadline (INT64_MAX: none). Call with
- * the lock held. */
+/* Waits until *count is 0. Returns false if it is not 0 by the deadline; INT64_MAX is no deadline.
+ * Call with the lock held. */
 static bool wait_for_none(struct http_server *server, const int *count, int64_t deadline_ms) {
     while (*count > 0 && condition_wait_until(&server->idle, &server->mutex, deadline_ms))
         ;
@@ -602,7 +613,7 @@ void http_server_drain(struct http_server *server) {
         pthread_mutex_lock(&server->mutex);
         (void)wait_for_none(server, &server->pending, INT64_MAX);
     }
-    /* The last step may have ended long after the deadline. */
+    /* The cancelled requests may have ended long after the deadline. */
     const int64_t now_ms = monotonic_ms();
     int64_t sent_by_ms = now_ms + HTTP_DRAIN_TIMEOUT_S * INT64_C(1000);
     if (deadline_ms < sent_by_ms)
@@ -623,7 +634,7 @@ void http_server_destroy(struct http_server *server) {
     workers_destroy(server->unpackers);
     workers_destroy(server->walkers);
     workers_destroy(server->loaders);
-    workers_destroy(server->readers); /* the others give it work with pictures */
+    workers_destroy(server->readers); /* after the pools that give it work */
     workers_destroy(server->encoders);
     generation_jobs_destroy(server->generation_jobs);
     generations_destroy(server->generations);

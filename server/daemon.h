@@ -15,9 +15,9 @@ bool http_server_create(const struct http_options *options, struct http_server *
     struct error *err) __attribute__((warn_unused_result));
 
 /* Stops accepting connections and refuses new requests on open ones. Returns when every accepted
- * request has its answer; after drain_timeout_s those that are not done are cancelled. Clients get
- * up to HTTP_DRAIN_TIMEOUT_S to take their answers. Does not wait for connections without a pending
- * answer. The engine must keep running. */
+ * request has its answer. Requests that are not done after drain_timeout_s are cancelled. Clients
+ * get up to HTTP_DRAIN_TIMEOUT_S to read their answers. Does not wait for connections without a
+ * pending answer. The engine must keep running. */
 void http_server_drain(struct http_server *server);
 
 /* Call it only after http_server_drain. NULL is fine. */

@@ -1,6 +1,5 @@
-/* The whole test framework: CHECK prints where and what failed and counts, on any thread;
- * check_done() is main's return value, once all threads have ended, and prints the plain summary
- * line. */
+/* The whole test framework. CHECK counts failures and prints where and what failed; any thread may
+ * use it. main returns check_done() after all threads have ended; it prints the summary line. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -36,14 +35,14 @@ static int checks_passed, checks_failed;
 #define CHECK_CONTAINS(text, part)                                                                 \
     CHECK(strstr((text), (part)), "\"%s\" does not contain \"%s\"", (text), (part))
 
-/* The larger of two errors; a NaN is larger than all, and stays. */
+/* Returns the larger of two errors. A NaN counts as infinity, so it is never lost. */
 static inline double worse_of(double worst, double error) {
     return isnan(error) ? INFINITY : fmax(worst, error);
 }
 
-/* What main returns when the device that it tests cannot be opened, after saying why: 77, which
- * Meson counts as skipped. A build with the emulator brings its device along, so there it is a
- * failure, unless the environment takes the device away. */
+/* main returns this if the device under test cannot be opened; `why` is printed. It is 77, which
+ * Meson counts as skipped. A build with the emulator always has its device, so there a missing one
+ * is a failure, unless the environment disables it. */
 static inline int check_no_device(const char *why) {
     printf("no device: %s\n", why);
 #ifdef TEST_DEVICE_IS_THERE

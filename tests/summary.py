@@ -1,17 +1,17 @@
-"""The end of scripts/test: at which CPU levels the kernels were checked, what was skipped or left out and
-why, and one line that counts all runs.
-usage: summary.py FAILED_STAGES MESON_JSON_LOG..."""
+"""Prints the end of scripts/test: at which CPU levels the kernels were checked, what was skipped
+or left out and why, and one line that counts all runs. usage: summary.py FAILED_STAGES
+MESON_JSON_LOG..."""
 import collections
 import json
 import os
 import sys
 
 WAYS = ("in hardware", "in software", "not at all")
-LEFT_OUT = "LEFT OUT: "  # how a test that passes begins a line about what it could not try
+LEFT_OUT = "LEFT OUT: "  # starts a line of a passing test about what it could not check
 
 
 def read_logs(paths):
-    """Each test's record of each log, with the folder of its build."""
+    """Yields (build folder, record) for each test in the logs."""
     for path in filter(os.path.exists, paths):
         build = path.split(os.sep)[0]
         with open(path) as f:
@@ -24,7 +24,8 @@ def short_name(test):
 
 
 def cpu_levels(tests):
-    """The processor's own instructions, twins or narrowed ones (_twin, _narrow), or skipped."""
+    """Prints which CPU levels ran on the processor's own instructions, which in software (_twin,
+    _narrow), and which were skipped."""
     ways = {way: [] for way in WAYS}
     for _, test in tests:
         level = test.get("env", {}).get("LATENTD_CPU")
@@ -39,7 +40,7 @@ def cpu_levels(tests):
 
 
 def reasons(tests):
-    """What was not tested, once for each reason, with the tests that gave it."""
+    """Prints each reason why something was not tested, with the tests that gave it."""
     given = collections.defaultdict(list)
     for build, test in tests:
         lines = [line.strip() for line in test.get("stdout", "").splitlines() if line.strip()]

@@ -23,7 +23,7 @@
 
 /* --- checksum --- */
 
-/* FNV-1a over 64-bit words in four lanes: a changed word changes its lane for good. */
+/* FNV-1a over 64-bit words in four lanes: if a word changes, its lane's sum stays different. */
 static void sum_bytes(uint64_t lanes[4], const void *bytes, size_t size) {
     const char *at = bytes;
     for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
@@ -130,8 +130,8 @@ static bool sync_folder(const char *path, struct error *err) {
     return ok;
 }
 
-/* Renames `fresh` to `path`. What had that name is then called `fresh` or `old`. After a failure
- * both have their old names. */
+/* Renames `fresh` to `path`. A folder that had this name is then called `fresh` or `old`. After a
+ * failure both have their old names. */
 static bool take_name(const char *fresh, const char *path, const char *old) {
     if (renameat2(AT_FDCWD, fresh, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
         return true;
@@ -149,8 +149,8 @@ static bool take_name(const char *fresh, const char *path, const char *old) {
     return false;
 }
 
-/* Puts the finished folder `fresh` in the place of `path`, which may exist. After a failure `path`
- * is unchanged. */
+/* Renames the complete folder `fresh` to `path`, replacing a folder of that name. After a failure
+ * `path` is unchanged. */
 static bool put_in_place(
     const char *folder, const char *fresh, const char *path, struct error *err) {
     char *old = NULL;
@@ -182,7 +182,7 @@ static void delete_oldest(const char *folder, int64_t limit) {
         return;
     for (size_t i = 0; i + (size_t)limit < count; i++) {
         char *path = path_of(folder, steps[i], ""), *dying = path_of(folder, steps[i], DELETING);
-        /* Renamed first, so that a half-deleted checkpoint is never seen as one. */
+        /* Renamed first, so that a half-deleted folder is never taken for a checkpoint. */
         if (path && dying && rename(path, dying) == 0)
             delete_folder(dying);
         free(path);
@@ -357,7 +357,7 @@ bool checkpoint_read_last(
     return found;
 }
 
-/* Reports a missing step, with the list of those that exist. */
+/* Reports that there is no checkpoint of the step, and lists the existing ones. */
 static bool is_not_there(const char *folder, int64_t step, struct error *err) {
     int64_t *steps;
     size_t count, length = 0;

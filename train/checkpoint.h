@@ -2,9 +2,9 @@
  * with state.safetensors and further files of the job (its adapter).
  *
  * A checkpoint exists as a whole or not at all. Its files are written and synced in a folder with
- * another name, which is then renamed, so a kill or a full disk leaves the last checkpoint as it
- * was. A checksum over the whole state detects damage; resuming then uses the last good checkpoint
- * before it.
+ * another name, and the folder is then renamed. So a kill or a full disk leaves the last checkpoint
+ * as it was. A checksum over the whole state detects damage. If a checkpoint is damaged, resuming
+ * uses the last good one before it.
  *
  * One thread at a time per folder. */
 #ifndef TRAIN_CHECKPOINT_H
@@ -22,47 +22,50 @@ struct checkpoint_part {
     const char *name;
     void *data; /* borrowed */
     size_t bytes;
-    const struct device_memory *memory; /* the memory that `data` is in; NULL: the host's */
+    const struct device_memory *memory; /* memory that holds `data`; NULL: host memory */
 };
 
-/* What is written and read back: the arrays, and all small numbers as a JSON object. */
+/* The contents of a checkpoint: the arrays, and all small numbers as a JSON object. */
 struct checkpoint_state {
     const struct checkpoint_part *parts; /* borrowed */
     size_t count;
     json_t *numbers;
 };
 
-/* Writes FOLDER/checkpoint-STEP, replacing one of the same step, then deletes the oldest ones
- * beyond `limit` (0: none). `beside` (may be NULL) writes further files into the folder that it is
- * given. */
+/* Writes FOLDER/checkpoint-STEP, replacing a checkpoint of the same step. Then deletes the oldest
+ * checkpoints if there are more than `limit` (0: no limit). `beside` (may be NULL) writes further
+ * files into the folder that it is given. */
 bool checkpoint_write(const char *folder, int64_t step, const struct checkpoint_state *state,
     int64_t limit, bool (*beside)(void *user, const char *folder, struct error *err), void *user,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Reads the arrays into the parts and sets state->numbers, a new reference. ERROR_INVALID: it is
- * damaged, or of a job with other parts; the parts are then undefined. `path` is the checkpoint's
- * own folder. */
+/* Reads the arrays into the parts and sets state->numbers, a new reference. `path` is the
+ * checkpoint's own folder. ERROR_INVALID if the checkpoint is damaged or belongs to a job with
+ * other parts; the contents of the parts are then undefined. */
 bool checkpoint_read(const char *path, struct checkpoint_state *state, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Reads the last good checkpoint of the folder; logs a warning for each bad one. *step: its step,
- * or -1 if there is no checkpoint at all, which is not an error. ERROR_INVALID: there are some, but
- * none is good. */
+/* Reads the last good checkpoint of the folder; logs a warning for each bad one. *step is its step,
+ * or -1 if there is no checkpoint at all, which is not an error. ERROR_INVALID if there are
+ * checkpoints but none is good. */
 bool checkpoint_read_last(const char *folder, struct checkpoint_state *state, int64_t *step,
     struct error *err) __attribute__((warn_unused_result));
 
-/* The step in a checkpoint's folder name ("checkpoint-50"), or -1. */
+/* Returns the step in the name of a checkpoint's folder ("checkpoint-50"), or -1. */
 int64_t checkpoint_step(const char *name);
 
-/* Reads the checkpoint of that step. ERROR_INVALID for resume_from_checkpoint if there is none. */
+/* Reads the checkpoint of this step. If there is none, ERROR_INVALID names
+ * resume_from_checkpoint. */
 bool checkpoint_read_step(const char *folder, int64_t step, struct checkpoint_state *state,
     struct error *err) __attribute__((warn_unused_result));
-/* Renames the checkpoints of later steps to checkpoint-STEP.aside, replacing any of that name: the
- * job continues from an earlier step, so they are no longer its past. */
+/* Renames the checkpoints of later steps to checkpoint-STEP.aside, replacing folders of that name.
+ * Used when a job continues from an earlier step: the later checkpoints then belong to another
+ * course of the job. */
 bool checkpoint_put_aside(const char *folder, int64_t after, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The steps of the checkpoints in a folder, ascending; malloc'd. No folder: none. */
+/* Lists the steps of the checkpoints in a folder, ascending; malloc'd. The list is empty if there
+ * is no folder. */
 bool checkpoint_list(const char *folder, int64_t **steps, size_t *count, struct error *err)
     __attribute__((warn_unused_result));
 /* The same for entries whose names begin with another prefix. */

@@ -24,7 +24,7 @@ struct train_field {
     struct need {
         const char *field;
         unsigned when;
-    } needs[2]; /* other fields, and their values with which this one has an effect */
+    } needs[2]; /* the values of other fields that give this one an effect */
 };
 
 #define COLUMNS_FLAG .kind = FIELD_FLAG
@@ -126,10 +126,11 @@ static const struct train_field *field_named(const char *name) {
 }
 
 static void *member(const struct train_field *f, const struct train_config *config) {
-    return (char *)config + f->offset; /* the caller knows whether it may write to it */
+    return (char *)config + f->offset; /* callers with a const config must not write */
 }
 
-/* The value of a flag, an integer, a number or a word; for texts, whether there are any. */
+/* Returns the value of a flag, an integer, a number or a word; for a list of texts, whether it has
+ * any. */
 static double number_of(const struct train_field *f, const struct train_config *config) {
     return f->list == LIST_TEXTS ? ((const struct train_texts *)member(f, config))->count > 0
                                  : field_get(&f->field, config);
@@ -155,7 +156,8 @@ static bool refuse(const struct train_field *f, const json_t *value, struct erro
     return json_bad_field(f->name, value, allowed(f, what, sizeof(what)), err);
 }
 
-/* Edit distance between two words shorter than WORD_BYTES; anything longer is WORD_BYTES away. */
+/* Returns the edit distance between two words shorter than WORD_BYTES. Longer words have distance
+ * WORD_BYTES. */
 static int distance(const char *a, const char *b) {
     int row[WORD_BYTES];
     const int length = (int)strlen(b);
@@ -239,7 +241,7 @@ static bool set_texts(
     return true;
 }
 
-/* A group's rate or decay; NAN if it is not given. */
+/* Reads a group's rate or decay; NAN if it is not given. */
 static bool group_number(const json_t *group, const char *key, double *out, size_t *known) {
     const json_t *value = json_object_get(group, key);
     *out = value ? json_number_value(value) : NAN;
@@ -306,7 +308,7 @@ static bool set_default(
     return true;
 }
 
-/* torch's CPU generator uses only 32 bits of a seed. */
+/* Draws a seed of 32 bits, because torch's CPU generator uses no more. */
 static bool random_seed(int64_t *out, struct error *err) {
     uint32_t drawn;
     if (getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn))
@@ -315,7 +317,7 @@ static bool random_seed(int64_t *out, struct error *err) {
     return true;
 }
 
-/* --- effects of fields on each other --- */
+/* --- which fields have an effect --- */
 
 static bool has_effect(const struct train_field *f, const struct train_config *config) {
     for (size_t i = 0; i < sizeof(f->needs) / sizeof(f->needs[0]); i++) {
@@ -343,8 +345,8 @@ static size_t describe_need(const struct need *need, char *out, size_t size) {
         out, size, "%s%s%s", other->name, is_list ? "" : " ", is_list ? "" : list);
 }
 
-/* "mixed_precision \"fp16\"", "use_ema true", two of them joined by "and", or "" for a field that
- * always has an effect. */
+/* Describes when a field has an effect: "mixed_precision \"fp16\"", "use_ema true", or two
+ * conditions joined by "and". "" if it always has an effect. */
 static const char *condition(const struct train_field *f, char *out, size_t size) {
     size_t used = 0;
     *out = 0;
@@ -558,7 +560,7 @@ json_t *train_config_to_json(const struct train_config *config) {
     return json;
 }
 
-/* Fields that may differ when a job resumes. */
+/* Returns whether a field may differ when a job resumes. */
 static bool may_change(const char *field) {
     static const char *const names[] = { "name", "max_train_steps", "num_train_epochs",
         "checkpointing_steps", "checkpoints_total_limit", "resume_from_checkpoint",

@@ -2,10 +2,11 @@
  * command line can be carried over.
  *
  * POST /train, `latentd train --config` and the description stored with a job are JSON objects of
- * these fields. Parsing, refusing, echoing and explaining are driven by TRAIN_FIELDS: a new option
- * is one line of it and the code that uses its member of struct train_config. Nothing is ignored:
- * an unknown key, a field without effect beside the others, and an option of diffusers' scripts
- * that is not supported here are errors that say so. null stands for the default.
+ * these fields. Parsing, refusing, echoing and explaining are driven by TRAIN_FIELDS. A new option
+ * is one line of that table, and the code that uses its member of struct train_config. Nothing is
+ * ignored. These are errors that say so: an unknown key, a field that has no effect with the other
+ * fields, and an option of diffusers' scripts that is not supported here. null stands for the
+ * default.
  *
  * A zeroed struct train_config can be finished. */
 #ifndef TRAIN_CONFIG_H
@@ -35,8 +36,8 @@ struct train_texts {
     size_t count;
 };
 
-/* Settings for the parameters of modules whose name contains `pattern` ('*': anything; the first
- * group that fits is used). NAN: the job's own setting. */
+/* Settings for the parameters of modules whose name contains `pattern`; '*' matches anything. The
+ * first group that matches is used. NAN: the job's own setting. */
 struct train_group {
     char *pattern; /* owned */
     double learning_rate, weight_decay;
@@ -47,9 +48,9 @@ struct train_groups {
 };
 
 /* X(kind, member, ...): the kind decides the form of the values and the member's type; the member's
- * name is the key. Further columns: min, max, value (the default), and ONLY_...: the values of
- * another field with which this one has an effect. TEXT and TEXTS are NULL or empty if not given. 0
- * means "none" for fields whose minimum and default are 0. */
+ * name is the key. Further columns are min, max, value (the default), and ONLY_..., which lists the
+ * values of another field that give this one an effect. TEXT and TEXTS are NULL or empty if not
+ * given. For fields whose minimum and default are 0, 0 means "none". */
 #define TRAIN_FIELDS(X)                                                                            \
     X(TEXT, name, .help = "the adapter's name")                                                    \
     X(TEXT, dataset, .help = "a folder under the dataset root, or an uploaded data set")           \
@@ -231,46 +232,45 @@ struct train_config {
 #undef TRAIN_MEMBER
 };
 
-/* Parses a job from a JSON object. ERROR_INVALID with param, value and allowed for a bad field,
- * ERROR_UNSUPPORTED for one that is known and not supported. Missing fields get their defaults, a
- * missing seed a random one. `name` and `dataset` are required. */
+/* Parses a job from a JSON object. A bad field is ERROR_INVALID with param, value and allowed. A
+ * field that is known but not supported is ERROR_UNSUPPORTED. Missing fields get their defaults,
+ * and a missing seed a random one. `name` and `dataset` are required. */
 bool train_config_parse(const json_t *json, struct train_config *out, struct error *err)
     __attribute__((warn_unused_result));
 void train_config_finish(struct train_config *config);
 
-/* Returns every field, so that parsing the result gives the same job. Fields without effect or
- * value are left out. A new reference; NULL when memory is short. */
+/* Returns the fields as a JSON object; parsing it gives the same job. Fields that have no effect or
+ * no value are left out. A new reference; NULL when memory is short. */
 json_t *train_config_to_json(const struct train_config *config);
 
-/* Whether a job may resume from a checkpoint that a job with the configuration `then`
- * (train_config_to_json) has written: every field that influenced the training so far must be
- * equal. Lengths, and what is saved and shown, may differ. ERROR_INVALID names the field, its value
- * now and its value then. */
+/* Returns whether the job may resume from a checkpoint of a job with the configuration `then`
+ * (train_config_to_json). Every field that influenced the training so far must be equal. Lengths,
+ * and what is saved and shown, may differ. ERROR_INVALID names the field with both values. */
 bool train_config_continues(const struct train_config *config, const json_t *then,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Describes field `index` for a list: name, default, allowed values, the fields it has an effect
- * with ("": any), and help. False after the last one. */
+/* Describes field `index` for a list: name, default, allowed values, the fields that give it an
+ * effect ("": it always has one), and help. Returns false after the last field. */
 struct train_config_line {
     const char *name, *help;
     char standard[128], allowed[ERROR_ALLOWED_BYTES], only[ERROR_ALLOWED_BYTES];
 };
 bool train_config_line(size_t index, struct train_config_line *out);
 
-/* The fields as a JSON schema (2020-12) of an object. A new reference; NULL when memory is short.
- */
+/* Returns the fields as a JSON schema (2020-12) of an object. A new reference; NULL when memory is
+ * short. */
 json_t *train_config_schema(void);
 
-/* Whether the job trains the model to predict v, not the noise. `model_does`: the checkpoint
- * predicts v; a job without a prediction_type of its own follows it. */
+/* Returns whether the job trains the model to predict v instead of the noise. `model_does`: the
+ * checkpoint predicts v, which is the default for a job without a prediction_type. */
 bool train_config_predicts_v(const struct train_config *config, bool model_does);
 
-/* The dtype for save_precision. */
+/* Returns the dtype for save_precision. */
 enum dtype train_save_dtype(const struct train_config *config);
 
-/* Checks what only the device decides: ERROR_INVALID if it lacks the precision or does not step
- * 8-bit states. `dtypes`: bits 1 << DTYPE_x of the dtypes in which the device packs weights.
- * `name`: what the message calls the device. */
+/* Checks the fields that depend on the device. ERROR_INVALID if the device lacks the precision or
+ * cannot step 8-bit states. `dtypes` has a bit 1 << DTYPE_x for each dtype in which the device
+ * packs weights. `name` is the device's name for the message. */
 bool train_config_fits_device(const struct train_config *config, unsigned dtypes,
     enum device_kind device, const char *name, struct error *err)
     __attribute__((warn_unused_result));

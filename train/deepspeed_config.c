@@ -7,7 +7,7 @@
 
 #define PATH_MAX_BYTES 128
 
-/* Converted without change, under our names. */
+/* Values that are converted unchanged, only under our names. */
 static const struct {
     const char *path, *field;
 } taken[] = {
@@ -28,7 +28,7 @@ static const struct {
     { "optimizer.params.weight_decay", "adam_weight_decay" },
 };
 
-/* Accepted with this value only: others ask for something unsupported. */
+/* Keys with one accepted value; other values ask for something unsupported. */
 static const struct {
     const char *path, *value, *why;
 } fixed[] = {
@@ -41,7 +41,7 @@ static const struct {
     { "flops_profiler.enabled", "false", "latentd bench measures" },
 };
 
-/* Without effect, including everything below them. */
+/* Keys that have no effect, including everything below them. */
 static const struct {
     const char *path, *why;
 } idle[] = {
@@ -75,7 +75,7 @@ static void note(json_t *notes, const char *path, const char *why) {
     json_array_append_new(notes, json_sprintf("%s has no effect: %s", path, why));
 }
 
-/* Notes that a value has no effect. */
+/* Removes a value and notes that it has no effect. */
 static void drop(json_t *from, const char *path, const char *why, json_t *notes) {
     json_t *value = take(from, path);
     if (value)
@@ -120,7 +120,7 @@ static bool check_fixed(json_t *from, struct error *err) {
     return true;
 }
 
-/* Reads whether an adapter or the UNet is trained, and in which precision. */
+/* Reads whether an adapter or the whole UNet is trained, and the precision. */
 static bool read_objects(json_t *from, json_t *job, json_t *notes, struct error *err) {
     static const char *const lora[][2] = { { "use_lora.rank", "rank" },
         { "use_lora.alpha", "alpha" } };
@@ -178,7 +178,7 @@ static bool read_schedule(json_t *from, json_t *job, struct error *err) {
     return ok;
 }
 
-/* Reads validation: prompts and epochs between validations, or none. */
+/* Reads the validation prompts and the epochs between validations, which may both be missing. */
 static bool read_validation(json_t *from, json_t *job, json_t *notes, struct error *err) {
     json_t *prompts = take(from, "validation_prompts"), *epochs = take(from, "validation_epochs");
     const bool none = !prompts || json_is_null(prompts);
@@ -197,7 +197,7 @@ static bool read_validation(json_t *from, json_t *job, json_t *notes, struct err
     return ok;
 }
 
-/* Reads values that need a conversion of their own. */
+/* Reads the values that need a conversion of their own. */
 static bool read_values(json_t *from, json_t *job, json_t *notes, struct error *err) {
     bool resume;
     if (!is_true(from, "resume_from_checkpoint", &resume, err))
@@ -214,7 +214,8 @@ static bool read_values(json_t *from, json_t *job, json_t *notes, struct error *
     return ok && read_validation(from, job, notes, err);
 }
 
-/* Whether everything was read; otherwise names the first rest by its path. */
+/* Returns whether every key was read; otherwise the error names the first remaining key by its
+ * path. */
 static bool nothing_left(const json_t *from, const char *prefix, struct error *err) {
     const char *key;
     json_t *value;
@@ -233,7 +234,7 @@ static bool translate(
     json_t *from, const char *name, json_t *job, json_t *notes, struct error *err) {
     json_object_set_new(job, "name", json_string(name));
     json_object_set_new(job, "image_interpolation_mode", json_string("bilinear"));
-    json_object_set_new(job, "max_grad_norm", json_integer(0)); /* it configures no clipping */
+    json_object_set_new(job, "max_grad_norm", json_integer(0)); /* default: no clipping */
     if (!check_fixed(from, err) || !read_objects(from, job, notes, err) ||
         !read_schedule(from, job, err) || !read_values(from, job, notes, err))
         return false;

@@ -2,14 +2,14 @@
 
 #include <math.h>
 
-/* Rounds as torch does. */
+/* Computes a min-SNR weight, with torch's rounding. */
 static float min_snr_weight(const struct loss_options *o, float alpha_cumprod) {
     const float ratio = sqrtf(alpha_cumprod) / sqrtf(1 - alpha_cumprod);
     const float snr = ratio * ratio;
     const float gamma = (float)o->snr_gamma;
     if (o->v_prediction)
         return fminf(snr, gamma) / (snr + 1);
-    return snr <= gamma ? 1 : gamma / snr; /* also at zero terminal SNR, where torch has 0 / 0 */
+    return snr <= gamma ? 1 : gamma / snr; /* 1 also for snr 0, where torch has 0 / 0 */
 }
 
 void loss_weights(const struct loss_options *o, const float *alphas_cumprod,

@@ -14,14 +14,14 @@
 #include <stdint.h>
 
 struct loss_options {
-    bool v_prediction; /* else epsilon */
-    double snr_gamma;  /* 0: all timesteps count the same */
+    bool v_prediction; /* false: epsilon */
+    double snr_gamma;  /* 0: all timesteps have the same weight */
     bool prior;        /* the second half of the rows are class pictures */
     double prior_loss_weight;
 };
 
-/* weights[i] is the factor of picture i's mean squared error in the loss, including the division by
- * the number of pictures. */
+/* Sets weights[i], the factor of picture i's mean squared error in the loss. It includes the
+ * division by the number of pictures. */
 void loss_weights(const struct loss_options *options, const float *alphas_cumprod,
     const int32_t *timesteps, int rows, float *weights);
 

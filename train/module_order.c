@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names in the order in which the classes of diffusers and transformers construct them. The order
- * of names that never occur side by side has no meaning. */
+/* Names in the order in which the classes of diffusers and transformers construct them. If two
+ * names never occur side by side, their order has no meaning. */
 static const char *const order[] = { "conv_in", "time_embedding", "down_blocks", "up_blocks",
     "mid_block", "conv_out", "attentions", "resnets", "downsamplers", "upsamplers", "proj_in",
     "transformer_blocks", "attn1", "attn2", "ff", "proj_out", "conv1", "time_emb_proj", "conv2",
@@ -12,7 +12,7 @@ static const char *const order[] = { "conv_in", "time_embedding", "down_blocks",
     "k_proj", "v_proj", "q_proj", "out_proj", "fc1", "fc2" };
 #define ORDER_COUNT ((int)(sizeof(order) / sizeof(order[0])))
 
-/* Position of a part of a name; ORDER_COUNT if it is not in the list. */
+/* Returns the position of a part of a name; ORDER_COUNT if it is not in the list. */
 static int place(const char *part, size_t length) {
     int i = 0;
     while (i < ORDER_COUNT && (strlen(order[i]) != length || memcmp(order[i], part, length) != 0))

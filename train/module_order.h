@@ -1,5 +1,5 @@
 /* The order in which torch visits a model's layers, which is the order of their construction. peft
- * draws an adapter's first factors in this order. */
+ * initialises an adapter's down factors in this order. */
 #ifndef TRAIN_MODULE_ORDER_H
 #define TRAIN_MODULE_ORDER_H
 

@@ -4,11 +4,11 @@
 #include <string.h>
 
 struct pass {
-    struct pass_options options;             /* parameters NULL */
+    struct pass_options options;             /* a copy; its `parameters` is NULL */
     const struct row_overlay **overlay_rows; /* owned: one per row, or NULL */
     struct overlay overlay;
     struct tape *tape;
-    void *block; /* owned, device memory of the tensors below */
+    void *block; /* owned, device memory; holds the tensors below */
     size_t bytes;
     struct tensor noisy, target, timesteps, context, prediction, loss;
     float *weights; /* owned: host memory [rows] */
@@ -37,7 +37,7 @@ static void forward(struct compute *c, void *user) {
 
 /* --- memory --- */
 
-/* Places a tensor at *at in the block, which may be NULL while sizes are added up. */
+/* Places a tensor at *at in the block. The block is NULL while sizes are only added up. */
 static struct tensor place(const struct pass *p, struct tensor t, size_t *at) {
     t.device = p->options.kernels->device;
     t.data = (char *)p->block + *at;

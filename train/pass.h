@@ -22,38 +22,38 @@ struct pass_options {
     const struct kernels *kernels;
     const struct unet *unet;
     const struct text_encoder *text_encoder; /* NULL: texts come encoded */
-    const struct row_overlay *overlay;       /* the factors being trained; NULL: none */
+    const struct row_overlay *overlay;       /* the trained factors; NULL: none */
     const struct tape_parameter *parameters; /* borrowed for the call */
     int parameter_count;
-    int64_t rows, height, width; /* of the latents */
-    int64_t tokens;              /* of each text */
+    int64_t rows, height, width; /* size of the latents */
+    int64_t tokens;              /* length of each text */
     bool checkpointing;
 };
 
 struct pass;
 
-/* What the options point to, except `parameters`, is borrowed until pass_destroy. ERROR_NO_MEMORY
- * says how much it takes. */
+/* Everything that the options point to, except `parameters`, is borrowed until pass_destroy.
+ * ERROR_NO_MEMORY says how much memory the pass takes. */
 bool pass_create(const struct pass_options *options, struct pass **out, struct error *err)
     __attribute__((warn_unused_result));
 void pass_destroy(struct pass *pass); /* NULL is fine */
 size_t pass_bytes(const struct pass *pass);
 
-/* Host memory, borrowed until pass_begin returns. */
+/* The input of a pass, in host memory; borrowed until pass_begin returns. */
 struct pass_batch {
     const float *noisy;       /* [rows][height][width][in_channels] */
     const float *target;      /* [rows][height][width][out_channels] */
     const int32_t *timesteps; /* [rows] */
     /* [rows][tokens][cross_attention_dim] in the UNet's activation dtype, or i32 [rows][tokens] */
     const void *context;
-    const float *weights; /* [rows]: factor of each row's loss in the sum, including all scales */
+    const float *weights; /* [rows]: each row's factor in the sum, including all scales */
 };
 bool pass_begin(struct pass *pass, const struct pass_batch *batch, struct error *err)
     __attribute__((warn_unused_result));
-/* Does a short piece. *done: the gradients have been added, and losses[rows] are written. */
+/* Does a short piece of work. *done: the gradients have been added, and losses[rows] are set. */
 bool pass_advance(struct pass *pass, bool *done, float *losses, struct error *err)
     __attribute__((warn_unused_result));
-/* Used instead of pass_advance: computes the losses only, without a backward pass. */
+/* Computes only the losses, without a backward pass. Call it instead of pass_advance. */
 bool pass_advance_forward(struct pass *pass, bool *done, float *losses, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -22,7 +22,7 @@ static void file_finish(struct file *f) {
     free(f->items);
 }
 
-/* Takes over `name`, which may be NULL if memory ran out. */
+/* Takes over `name`, which may be NULL if memory is short. */
 static bool add(struct file *f, char *name, const float *values, enum dtype dtype, int rank,
     const int64_t *shape, struct error *err) {
     struct safetensors_item *item = &f->items[f->count++];
@@ -37,10 +37,10 @@ static bool add(struct file *f, char *name, const float *values, enum dtype dtyp
     return true;
 }
 
-/* The names of tensors in a format, for one component. */
+/* How a format names the tensors of one component. */
 struct naming {
-    const char *prefix, *down, *up, *alpha; /* alpha NULL: it is in the metadata instead */
-    bool underscores;                       /* replace the dots of a layer's name */
+    const char *prefix, *down, *up, *alpha; /* alpha NULL: written to the metadata instead */
+    bool underscores;                       /* in place of the dots of a layer's name */
 };
 static const struct naming kohya[] = { /* UNet, text encoder */
     { "lora_unet_", ".lora_down.weight", ".lora_up.weight", ".alpha", true },
@@ -49,7 +49,7 @@ static const struct naming kohya[] = { /* UNet, text encoder */
 static const struct naming diffusers[] = { { "unet.", ".lora_A.weight", ".lora_B.weight", NULL,
                                                false },
     { "text_encoder.", ".lora_A.weight", ".lora_B.weight", NULL, false } };
-/* Names of the attention projections before peft named all layers. */
+/* The older names of the attention projections, from before peft. */
 static const struct naming diffusers_attention[] = { { "unet.", ".lora.down.weight",
                                                          ".lora.up.weight", NULL, false },
     { "text_encoder.", ".lora_linear_layer.down.weight", ".lora_linear_layer.up.weight", NULL,
@@ -72,9 +72,8 @@ static bool is_attention(const struct trained_module *m) {
     return ends_with_one(m->target->name, projections);
 }
 
-/* diffusers writes both kinds of names into one file and then cannot read it: it expects either the
- * attention names alone, or the others. So if other layers are trained too, all names are
- * peft's. */
+/* diffusers writes both kinds of names into one file, and then cannot read it: it expects only the
+ * attention names, or only the others. So if other layers are trained too, all names are peft's. */
 static bool is_attention_alone(const struct parameters *p) {
     for (size_t i = 0; i < p->count; i++)
         if (!is_attention(&p->modules[i]))
@@ -90,7 +89,7 @@ static const struct naming *naming_of(
     return is_attention_alone(p) ? &diffusers_attention[is_text] : &diffusers[is_text];
 }
 
-/* malloc'd; NULL if memory ran out. */
+/* Returns a name, malloc'd; NULL if memory is short. */
 static char *tensor_name(const struct naming *naming, const char *layer, const char *suffix) {
     char *name;
     const int length = asprintf(&name, "%s%s%s", naming->prefix, layer, suffix);
@@ -118,7 +117,7 @@ static bool add_module(struct file *f, enum train_save_format format, const stru
         parameters_plain(m, p->rank, values, down, up);
     else
         error_set(err, ERROR_NO_MEMORY, "no memory for the factors of %s", w->name);
-    /* They are linear layers to the model; in a file they may be convolutions. */
+    /* proj_in and proj_out are linear layers in the model, but may be convolutions in a file. */
     static const char *const projections[] = { ".proj_in", ".proj_out", NULL };
     const bool is_conv = w->is_conv ||
                          (!facts->linear_projection && ends_with_one(w->name, projections));
@@ -143,7 +142,8 @@ static json_t *list_of(const struct train_texts *texts) {
     return list;
 }
 
-/* One component's part of peft's LoraConfig: non-default values, and those that are required. */
+/* Adds one component's part of peft's LoraConfig: the required values, and those that are not
+ * defaults. */
 static void add_peft(json_t *to, const char *component, const struct train_config *c,
     const struct train_texts *targets) {
     json_t *gaussian = c->init_lora_weights == TRAIN_INIT_GAUSSIAN ? json_string("gaussian")
@@ -173,7 +173,7 @@ static void say(json_t *metadata, const char *key, const char *format, ...) {
     va_end(args);
 }
 
-/* What both formats record, under the names of kohya's scripts. */
+/* Adds the metadata that both formats have, under the names of kohya's scripts. */
 static void add_training(
     json_t *to, const struct train_config *c, const struct adapter_facts *facts) {
     say(to, "modelspec.prediction_type", "%s",
@@ -196,7 +196,7 @@ static json_t *diffusers_metadata(const struct train_config *c, const struct ada
     return metadata;
 }
 
-/* Python's words, as kohya's scripts write them. */
+/* Returns Python's word for a flag, as kohya's scripts write it. */
 static const char *python(bool value) {
     return value ? "True" : "False";
 }

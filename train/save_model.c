@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Converts a tensor to a file's order and precision, in its place in `room`. */
+/* Converts a tensor, at its place in `room`, to a file's order and precision. */
 static bool convert(const struct trained_tensor *t, const float *values, enum dtype dtype,
     float *room, struct checkpoint_change *out, struct error *err) {
     const int64_t count = t->n * t->taps * t->k;
@@ -24,8 +24,9 @@ static bool convert(const struct trained_tensor *t, const float *values, enum dt
     return true;
 }
 
-/* Writes the folder under another name until it is complete. Each file and folder in it is synced
- * when it is made, and the rename here, so that a saved model survives a power cut. */
+/* Writes the folder under another name, and renames it when it is complete. Each file and folder in
+ * it is synced when it is made, and the rename is synced here, so that a saved model survives a
+ * power cut. */
 static bool write_folder(struct checkpoint *checkpoint, const char *path,
     const struct checkpoint_changes *changes, const char *out, struct error *err) {
     char *fresh = NULL;

@@ -101,7 +101,7 @@ static bool create_parameters(struct trainer *t, struct error *err) {
         m->kernels, t->config, &unet, text ? &encoder : NULL, &t->parameters, err);
 }
 
-/* The average starts as a copy of the values. */
+/* Allocates the average, which starts as a copy of the values. */
 static bool make_average(struct trainer *t, struct error *err) {
     struct parameters *p = t->parameters;
     const size_t bytes = (size_t)p->floats * sizeof(float);
@@ -148,7 +148,7 @@ static struct pass_options pass_options_of(
     };
 }
 
-/* Makes a pass for batches of this size, unless the current one has this size. */
+/* Makes a pass for batches of this size, unless the current pass has this size. */
 static bool make_pass(
     struct trainer *t, int64_t rows, int64_t height, int64_t width, struct error *err) {
     if (t->pass && t->rows == rows && t->height == height && t->width == width)
@@ -162,7 +162,8 @@ static bool make_pass(
     return pass_create(&options, &t->pass, err);
 }
 
-/* Makes the pass of a full batch of the largest bucket, so that what cannot fit is refused now. */
+/* Makes the pass of a full batch of the largest bucket, so that a job that does not fit is refused
+ * now. */
 static bool make_largest_pass(struct trainer *t, struct error *err) {
     const struct train_source *s = t->options.source;
     struct encoded_size largest = { 0 };
@@ -235,7 +236,7 @@ static bool make_held_out(struct trainer *t, struct error *err) {
     return held_out_create(&options, &t->held_out, err);
 }
 
-/* The UNet's input channels decide whether this is inpainting. */
+/* Decides by the UNet's input channels whether this is inpainting. */
 static bool find_inpainting(struct trainer *t, struct error *err) {
     const struct trainer_models *m = &t->options.models;
     const int in = unet_get_config(m->unet)->in_channels;
@@ -302,7 +303,7 @@ void trainer_destroy(struct trainer *trainer) {
 
 /* --- a batch --- */
 
-/* Factor of every row's loss, besides its weight. */
+/* Returns the factor by which every row's loss is multiplied, besides its own weight. */
 static double scale_of(const struct trainer *t) {
     return t->scaler.scale / (double)t->config->gradient_accumulation_steps;
 }
@@ -317,7 +318,7 @@ static bool prepare_batch(struct trainer *t, bool *ready, struct error *err) {
     return batch_fetch(t->pictures, ready, err);
 }
 
-/* Announces the next batch, whose pictures are decoded while this one's pass runs. */
+/* Announces the next batch, so that its pictures are decoded while the pass of this batch runs. */
 static bool expect_next_batch(struct trainer *t, struct error *err) {
     const struct order_options options = order_options_of(t);
     const bool ends_epoch = t->batch + 1 == t->batches;
@@ -369,12 +370,12 @@ static bool average_values(struct trainer *t, struct error *err) {
     return host && (values == p->values || parameters_clear_gradients(p, err));
 }
 
-/* The rate at a step of the schedule. */
+/* Returns the rate at a step of the schedule. */
 static double rate_of(const struct trainer *t, double base, int64_t schedule_step) {
     return learning_rate_at(&t->schedule, base * parameters_rate_scale(t->config), schedule_step);
 }
 
-/* The rates of groups with a rate of their own. */
+/* Lists the rates of parameter groups that have their own rate. */
 static size_t group_rates(
     const struct trainer *t, int64_t schedule_step, struct train_rate rates[TRAIN_TEXTS_MAX]) {
     size_t count = 0;
@@ -387,12 +388,14 @@ static size_t group_rates(
     return count;
 }
 
-/* fp16's loss scaler skips a step that overflows, and goes on. */
+/* Returns whether losses are scaled, as fp16 needs it. A step that overflows is then skipped, and
+ * training continues. */
 static bool scales_loss(const struct trainer *t) {
     return t->config->mixed_precision == TRAIN_PRECISION_FP16;
 }
 
-/* Reports the step that was just tried with the schedule's rates of `schedule_step`. */
+/* Reports the step that was just attempted; its rates are those of the schedule's step
+ * `schedule_step`. */
 static void report(struct trainer *t, int64_t schedule_step, double grad_norm) {
     const struct train_config *c = t->config;
     const double now_s = monotonic_seconds(), took_s = now_s - t->step_began_s;
@@ -415,7 +418,7 @@ static void report(struct trainer *t, int64_t schedule_step, double grad_norm) {
     };
     metric_add(METRIC_train_steps_total, 1);
     metric_observe(METRIC_train_step_seconds, took_s);
-    if (isfinite(record.loss)) /* a loss that overflowed because of the loss scale is not finite */
+    if (isfinite(record.loss)) /* else it overflowed because of the loss scale */
         metric_set_real(METRIC_train_loss, record.loss);
     t->step_began_s = now_s;
     t->loss = 0;
@@ -432,7 +435,7 @@ static bool not_finite(const struct trainer *t, const char *what, struct error *
 
 static bool step_optimizer(struct trainer *t, struct error *err) {
     struct optimizer_report got;
-    /* The schedule does not advance when a step is skipped, as in accelerate. */
+    /* As in accelerate, the schedule does not advance when a step is skipped. */
     const int64_t schedule_step = t->optimizer.steps;
     if (!optimizer_step(&t->optimizer, &t->schedule, schedule_step, t->scaler.scale, &got, err))
         return false;
@@ -485,7 +488,7 @@ static bool end_batch(struct trainer *t, struct error *err) {
     return true;
 }
 
-/* Starts over after the last optimizer step; what was done since is done again. */
+/* Goes back to the state after the last optimizer step. Work done since then will be repeated. */
 static bool begin_step_anew(struct trainer *t, struct error *err) {
     t->generator = t->resume_point.generator;
     t->masks = t->resume_point.masks;

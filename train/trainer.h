@@ -9,8 +9,8 @@
  *                          the optimizer, the schedule, the average of the weights
  *   until TRAINER_DONE
  *
- * All random numbers come from one torch generator, seeded with the job's seed: the factors first,
- * then what each batch needs. The same loop in Python draws the same numbers.
+ * All random numbers come from one torch generator, seeded with the job's seed: first those of the
+ * factors, then those of each batch. The same loop in Python draws the same numbers.
  *
  * One thread at a time, the one that computes. */
 #ifndef TRAIN_TRAINER_H
@@ -23,20 +23,20 @@
 #include "train/report/records.h"
 #include "train/save_adapter.h"
 
-/* The models to train and to train with; all borrowed. A full fine-tune writes to the packed
- * weights of the models it trains. */
+/* The models that are trained, and those that are used for it; all borrowed. A full fine-tune
+ * writes to the packed weights of the models that it trains. */
 struct trainer_models {
     const struct kernels *kernels;
     const struct unet *unet;
     const struct text_encoder *text_encoder;
-    const struct vae *vae; /* with its encoder */
+    const struct vae *vae; /* must have its encoder */
     const struct tokenizer *tokenizer;
-    /* Of the weights' bytes and their dtype, for names in the cache. */
+    /* Digests of the weights' bytes and their dtype, for names in the cache. */
     struct digest vae_weights, text_encoder_weights;
     const float *alphas_cumprod; /* [num_train_timesteps] */
     int num_train_timesteps;
-    bool v_prediction; /* the checkpoint's prediction type; else epsilon */
-    /* What the models were made of, for a full fine-tune; used until trainer_create returns. */
+    bool v_prediction; /* what the checkpoint predicts; false: epsilon */
+    /* For a full fine-tune: the files of the models. Used until trainer_create returns. */
     const struct weights *unet_source, *text_encoder_source;
 };
 
@@ -45,12 +45,12 @@ struct trainer_options {
     const struct train_source *source; /* borrowed */
     struct trainer_models models;
     const char
-        *cache; /* folder for encoded pictures and captions (train/examples/cache.h); borrowed */
-    /* If the cache loses something that is needed after trainer_encodes returned false: brings the
-     * dropped weights back, within a piece. NULL: none are dropped. */
+        *cache; /* borrowed: folder for encoded pictures and captions (train/examples/cache.h) */
+    /* Loads dropped weights again, within a piece. Called if the cache loses an entry that is
+     * needed after trainer_encodes returned false. NULL: no weights are dropped. */
     bool (*load_encoders)(void *user, struct error *err);
-    /* Asked while trainer_create draws the initial values: false ends it with ERROR_CANCELLED. May
-     * be NULL. */
+    /* Called while trainer_create draws the initial values. If it returns false, trainer_create
+     * ends with ERROR_CANCELLED. May be NULL. */
     bool (*is_wanted)(void *user);
     /* Called after every optimizer step; may be NULL. */
     void (*stepped)(void *user, const struct train_record *record);
@@ -59,73 +59,77 @@ struct trainer_options {
 
 struct trainer;
 
-/* ERROR_NO_MEMORY says how much the job takes and how much there is. */
+/* ERROR_NO_MEMORY says how much memory the job takes and how much is available. */
 bool trainer_create(const struct trainer_options *options, struct trainer **out, struct error *err)
     __attribute__((warn_unused_result));
 void trainer_destroy(struct trainer *trainer); /* NULL is fine */
 
 enum trainer_phase { TRAINER_ENCODING, TRAINER_STEPPING, TRAINER_DONE };
 
-/* Does one piece. After a failure the trainer can only be destroyed. */
+/* Does one piece of work. After a failure the trainer can only be destroyed. */
 bool trainer_advance(struct trainer *trainer, struct error *err)
     __attribute__((warn_unused_result));
 enum trainer_phase trainer_get_phase(const struct trainer *trainer);
 
-/* Whether the VAE, and a text encoder that is not trained, are still needed. */
+/* Returns whether the VAE, and a text encoder that is not trained, are still needed. */
 bool trainer_encodes(const struct trainer *trainer);
 
-/* Optimizer steps: done, and in all. */
+/* Return the optimizer steps: those done, and their total. */
 int64_t trainer_step(const struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
 
-/* What the job takes of the device's memory, and for encoding of device, host and disk. */
+/* The device memory that the job takes. For encoding also the host memory and disk space. */
 struct trainer_memory {
     size_t parameters, optimizer, pass;
     struct encoded_memory encoded;
 };
 struct trainer_memory trainer_get_memory(const struct trainer *trainer);
 
-/* Saves what is trained, in its current state, to a file for other programs. */
+/* Saves the adapter in its current state to a file for other programs. */
 bool trainer_save(struct trainer *trainer, const char *path, enum train_save_format format,
     const struct adapter_facts *facts, struct error *err) __attribute__((warn_unused_result));
 
-/* The same for a full fine-tune (train/save_model.h): writes `checkpoint`, which was opened as
- * `path`, with the trained weights to `out`. */
+/* Saves the model of a full fine-tune (train/save_model.h): writes `checkpoint`, which was opened
+ * as `path`, to `out`, with the trained weights. */
 bool trainer_save_model(struct trainer *trainer, struct checkpoint *checkpoint, const char *path,
     const char *out, struct error *err) __attribute__((warn_unused_result));
 
-/* Writes FOLDER/checkpoint-STEP (train/checkpoint.h), at any time, without what was done since the
- * last optimizer step. `facts` are for the adapter beside it. */
+/* Writes FOLDER/checkpoint-STEP (train/checkpoint.h). May be called at any time; work done since
+ * the last optimizer step is not part of it. `facts` are for the adapter that is saved beside
+ * it. */
 bool trainer_checkpoint(struct trainer *trainer, const char *folder,
     const struct adapter_facts *facts, struct error *err) __attribute__((warn_unused_result));
-/* Call before the first piece. Resumes from the checkpoint in `folder` that resume_from_checkpoint
- * names, or from the last good one, if there is one. The following steps are bit for bit those of
- * an uninterrupted job. After a failure the trainer can only be destroyed. */
+/* Resumes from the checkpoint in `folder` that resume_from_checkpoint names, or from the last good
+ * one, if there is one. Call it before the first piece. The following steps are bit for bit those
+ * of an uninterrupted job. After a failure the trainer can only be destroyed. */
 bool trainer_resume(struct trainer *trainer, const char *folder, bool *resumed, struct error *err)
     __attribute__((warn_unused_result));
 
-/* What is trained; and the values to be saved: those of the average, once there is one. In the
- * buffers' layout (train/optimizer/parameters.h), host memory, borrowed until the next piece. In a
- * full fine-tune, a step that was begun starts over after this, and after a checkpoint. */
+/* The trained parameters, and the values to save: the average if there is one. The values are in
+ * host memory in the layout of the buffers (train/optimizer/parameters.h), borrowed until the next
+ * piece. In a full fine-tune, trainer_values and trainer_checkpoint make a step in progress start
+ * again. */
 const struct parameters *trainer_parameters(const struct trainer *trainer);
 const float *trainer_values(struct trainer *trainer, struct error *err);
 
-/* Exchanges the values with their average, so that the models compute with what would be saved. A
- * second call restores everything, bit for bit; it must come before the next piece and before
- * anything is saved. Does nothing if there is no average. */
+/* Exchanges the values with their average, so that the models compute with the values that would be
+ * saved. A second call restores everything, bit for bit. It must come before the next piece and
+ * before anything is saved. Does nothing if there is no average. */
 bool trainer_swap_average(struct trainer *trainer, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Whether pictures are held out; and a short piece of computing their loss (held_out.h), to be
- * called between two steps until *done. The training does not change. */
+/* trainer_holds_out returns whether pictures are held out. trainer_measure does a short piece of
+ * computing their loss (held_out.h); call it between two steps until *done. It does not change the
+ * training. */
 bool trainer_holds_out(const struct trainer *trainer);
 bool trainer_measure(struct trainer *trainer, bool *done, double *loss, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Excludes the time since the last step from the rates: it was not spent on training. */
+/* Excludes the time since the last step from the reported rates, because it was not spent on
+ * training. */
 void trainer_restart_clock(struct trainer *trainer);
 
-/* Optimizer steps per epoch. */
+/* Returns the optimizer steps per epoch. */
 int64_t trainer_epoch_steps(const struct trainer *trainer);
 
 #endif

@@ -11,8 +11,8 @@
 #include "train/pass.h"
 #include "train/trainer.h"
 
-/* What changes with every batch, as it was after the last optimizer step. A job resumes from here;
- * what was done of the next step is lost. */
+/* The state that changes with every batch, as it was after the last optimizer step. A job resumes
+ * from here; work done on the next step is lost. */
 struct resume_point {
     struct noise_generator generator;
     struct mt19937 masks;
@@ -22,7 +22,7 @@ struct resume_point {
 
 struct trainer {
     struct trainer_options options;
-    const struct train_config *config; /* options.config */
+    const struct train_config *config; /* the same as options.config */
     struct noise_generator generator;
     struct mt19937 masks; /* Python's generator */
     bool inpainting;
@@ -34,20 +34,20 @@ struct trainer {
     struct tape_parameter *taped; /* owned: [parameters_taped_count] */
     bool gradients_lost;          /* parameters_gather overwrote them */
     struct encoded *encoded;      /* owned */
-    struct batch *pictures;       /* owned: the batch under way */
-    struct held_out *held_out;    /* owned; NULL: no picture is held out */
+    struct batch *pictures;       /* owned: the batch in progress */
+    struct held_out *held_out;    /* owned; NULL: no pictures are held out */
     int32_t *buckets;             /* owned: the bucket of each picture, from 0 */
     int bucket_count;
 
     enum trainer_phase phase;
-    int64_t steps, step; /* of the optimizer: in all, and done */
+    int64_t steps, step; /* optimizer steps: total, and done */
     int64_t epoch, batch, batches;
     struct order order; /* of this epoch */
     struct resume_point resume_point;
 
     struct pass *pass; /* owned; for `rows` pictures of height x width latents */
     int64_t rows, height, width;
-    bool in_batch, in_pass; /* in_pass: the pass is running */
+    bool in_batch, in_pass; /* batch_begin, pass_begin were called */
     float weights[TRAIN_PASS_ROWS_MAX], losses[TRAIN_PASS_ROWS_MAX];
     double loss; /* sum over the batches since the last step */
     int64_t loss_batches, images;
@@ -55,7 +55,8 @@ struct trainer {
     uint64_t dropout_seed, passes; /* passes begun so far; the tape reads both */
 };
 
-/* Does parameters_gather; after this a step that was begun starts over. */
+/* Does what parameters_gather does. If that overwrites the gradients, a step in progress starts
+ * again. */
 float *trainer_gather(struct trainer *trainer, struct error *err);
 
 #endif

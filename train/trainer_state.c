@@ -1,5 +1,5 @@
-/* Saves and restores a trainer's state as a checkpoint: everything that its next step depends
- * on. */
+/* Saves a trainer's state as a checkpoint, and restores it: everything on which its next step
+ * depends. */
 #include "train/checkpoint.h"
 #include "train/save_adapter.h"
 #include "train/save_model.h"
@@ -11,7 +11,7 @@
 
 #define PARTS_MAX 8
 
-/* `values`: where the values are, or will be read to. */
+/* Lists the parts of a checkpoint. `values` is where the values are, or will be read to. */
 static size_t list_parts(const struct trainer *t, float *values, struct noise_generator *generator,
     struct mt19937 *masks, struct checkpoint_part *out) {
     const struct parameters *p = t->parameters;
@@ -40,7 +40,7 @@ static size_t list_parts(const struct trainer *t, float *values, struct noise_ge
     return n;
 }
 
-/* The bits of a double: a JSON number cannot be an infinity. */
+/* Writes the bits of a double, because a JSON number cannot be infinite. */
 static json_int_t bits_of(double value) {
     json_int_t bits;
     memcpy(&bits, &value, sizeof(bits));
@@ -63,7 +63,8 @@ static json_t *numbers_of(const struct trainer *t) {
         "forgiven", t->scaler.forgiven, "config", train_config_to_json(t->config));
 }
 
-/* Writes the adapter into the checkpoint's folder, so that each checkpoint can be tried. */
+/* Writes the adapter into the checkpoint's folder, so that each checkpoint can be used for
+ * drawing. */
 struct beside {
     struct trainer *trainer;
     const struct adapter_facts *facts;

@@ -35,7 +35,7 @@ char *base64_encode(const void *data, size_t size, size_t *out_length) {
     return text;
 }
 
-/* 0..63, or -1. */
+/* Returns the value of a digit, 0..63; -1 if it is none. */
 static int digit_value(char c) {
     return c >= 'A' && c <= 'Z'   ? c - 'A'
            : c >= 'a' && c <= 'z' ? c - 'a' + 26
@@ -73,7 +73,7 @@ bool base64_decode(const char *text, size_t length, void **out, size_t *out_size
     }
     if (*wrong == SIZE_MAX && length % 4 != 0)
         *wrong = length;
-    /* The bits of the last digit that no byte takes. */
+    /* The unused bits of the last digit must be 0. */
     if (*wrong == SIZE_MAX && padding > 0 && (group & (padding == 1 ? 3u : 15u)))
         *wrong = digits - 1;
     if (*wrong != SIZE_MAX) {

@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* jansson recurses up to 2048 levels, when it parses and again when it frees, and makes 40 bytes
- * and more of a value that takes two. Count brackets and commas outside of strings first; whether
- * they are right is jansson's business. */
+/* Checks depth and size before jansson parses. jansson recurses up to 2048 levels, both when it
+ * parses and when it frees, and takes 40 bytes or more for a value of two bytes. So this counts
+ * brackets and commas outside of strings. Whether they are in the right places is left to
+ * jansson. */
 static bool is_bounded(const char *text, size_t size, int values_max, struct error *err) {
     int depth = 0, commas = 0;
     bool in_string = false;
@@ -44,7 +45,7 @@ static json_t *parse(
     json_error_t problem;
     json_t *value = json_loadb(
         size ? text : "", size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
-    if (!value && problem.line < 0) /* its parser could not begin */
+    if (!value && problem.line < 0) /* jansson's parser could not start */
         error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of JSON", size);
     else if (!value)
         error_set(err, ERROR_INVALID, "not valid JSON at line %d, column %d: %s", problem.line,
@@ -60,7 +61,7 @@ json_t *json_parse_request(const char *text, size_t size, struct error *err) {
     return parse(text, size, JSON_REQUEST_MAX_VALUES, 0, err);
 }
 
-/* Writes null over Infinity and -Infinity outside of strings. */
+/* Replaces Infinity and -Infinity outside of strings by null. */
 static void write_over_infinities(char *text, size_t size) {
     static const char *const words[] = { "-Infinity", "Infinity" };
     bool in_string = false;
@@ -111,7 +112,7 @@ bool json_exact_integer(const json_t *value, int64_t *out) {
         *out = json_integer_value(value);
         return true;
     }
-    /* 2^53: beyond it a double no longer says which integer was meant. */
+    /* 2^53: above it, several integers have the same double. */
     double real = json_is_real(value) ? json_real_value(value) : 0.5;
     if (real != floor(real) || fabs(real) > 9007199254740992.0)
         return false;
@@ -119,7 +120,7 @@ bool json_exact_integer(const json_t *value, int64_t *out) {
     return true;
 }
 
-/* Text that fits, and whether there was more. */
+/* A text buffer of fixed size. `full`: something did not fit. */
 struct cut {
     char *text;
     size_t size, used;
@@ -138,7 +139,8 @@ static void put_text(struct cut *cut, const char *text) {
     put(cut, text, strlen(text));
 }
 
-/* All but `end` bytes. Numbers as a person wrote them: 0.1, not 0.10000000000000001. */
+/* Writes the value as JSON without its last `end` bytes. Numbers have 15 digits, so that 0.1 is not
+ * shown as 0.10000000000000001. */
 static void put_dumped(struct cut *cut, const json_t *value, size_t end) {
     char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     const char *shown = dump ? dump : "(unprintable)";
@@ -147,13 +149,14 @@ static void put_dumped(struct cut *cut, const json_t *value, size_t end) {
     free(dump);
 }
 
-/* No escape makes a text shorter, so that more than the room there is of it is not looked at. */
+/* Writes a string as JSON. Looks at no more bytes than the buffer has: escapes only make a text
+ * longer. */
 static void put_string(struct cut *cut, const char *text, size_t length) {
     size_t shown = length < cut->size ? length : cut->size;
     while (shown < length && shown > 0 && ((unsigned char)text[shown] & 0xc0) == 0x80)
-        shown--; /* not inside a character */
+        shown--; /* do not cut inside a character */
     json_t *string = json_stringn(text, shown);
-    put_dumped(cut, string, shown < length ? 1 : 0); /* without the quote at its end */
+    put_dumped(cut, string, shown < length ? 1 : 0); /* drop the closing quote if cut */
     cut->full = cut->full || shown < length;
     json_decref(string);
 }
@@ -196,7 +199,7 @@ const char *json_describe(const json_t *value, char *text, size_t size) {
     if (cut.full && size > 4) {
         size_t end = size - 4;
         while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80)
-            end--; /* not inside a character */
+            end--; /* do not cut inside a character */
         memcpy(text + end, "...", 4);
     }
     return text;

@@ -13,8 +13,8 @@ static int find(const struct option_spec *table, const char *key) {
     return -1;
 }
 
-/* The value as it would stand on a command line; borrowed from `holder`, to which a number's text
- * is added. NULL if it is neither a text nor a number. */
+/* Returns the value as it would be written on a command line; NULL if it is neither a text nor a
+ * number. Borrowed from `value` or from `holder`, which keeps the text of a number. */
 static const char *text_of(const json_t *value, json_t *holder) {
     char text[40];
     if (json_is_string(value))
@@ -57,7 +57,7 @@ static bool add(
     if (!spec->metavar && !json_is_boolean(value))
         return json_bad_field(key, value, "true or false", err);
     if (options->values[index])
-        return true; /* the command line has it */
+        return true; /* set on the command line */
     if (spec->repeats)
         return add_repeated(options, index, value, holder, err);
     const char *text = !spec->metavar ? "" : text_of(value, holder);

@@ -9,7 +9,7 @@
 
 #define ALLOWED "NAME_OR_FILE[:WEIGHT[:TEXT_WEIGHT]]"
 
-/* Cuts ":NUMBER" off the end of `text`; false if there is none. */
+/* Cuts ":NUMBER" off the end of `text`. Returns false if there is none. */
 static bool cut_number(char *text, double *out) {
     char *colon = strrchr(text, ':'), *end;
     if (!colon || colon == text || !colon[1])
@@ -35,7 +35,7 @@ static bool is_file(const char *text) {
            file_is_folder(text);
 }
 
-/* "snow_v2" of "some/folder/snow v2.safetensors". */
+/* Makes an adapter's name from a path: "some/folder/snow v2.safetensors" becomes "snow_v2". */
 static void name_of_file(const char *path, char name[ADAPTER_NAME_MAX_BYTES + 1]) {
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/')
@@ -64,7 +64,7 @@ static bool refuse(const char *given, struct error *err) {
     return options_refuse("lora", given, ALLOWED ", at most once each", err);
 }
 
-/* One of them; `text` is a copy of what was given. */
+/* Parses one --lora. `text` is a copy of `given`. */
 static bool fill_one(
     const char *given, char *text, struct lora_choice *out, char **path, struct error *err) {
     *out = (struct lora_choice){ 0 };

@@ -47,14 +47,15 @@ static void print_man(FILE *out, const struct command_help *help, const struct o
     }
 }
 
-/* "serve" in "latentd serve --model PATH". */
+/* Finds the command's name in its usage: "serve" in "latentd serve --model PATH". Returns the
+ * name's length. */
 static int name_of(const struct command_help *help, const char **name) {
     const char *space = strchr(help->usage, ' ');
     *name = space ? space + 1 : help->usage;
     return (int)strcspn(*name, " ");
 }
 
-/* Whether its value names something on the disk. */
+/* Returns whether the option's value is a file or folder. */
 static bool is_file(const struct option_spec *spec) {
     static const char *const words[] = { "FILE", "FOLDER", "PATH", "DIR" };
     for (size_t i = 0; spec->metavar && i < sizeof(words) / sizeof(words[0]); i++)
@@ -63,13 +64,13 @@ static bool is_file(const struct option_spec *spec) {
     return false;
 }
 
-/* Whether its value is one of words: "auto|cpu|cuda[:N]". */
+/* Returns whether the option's value is one of some words: "auto|cpu|cuda[:N]". */
 static bool is_choice(const struct option_spec *spec) {
     return spec->metavar && strchr(spec->metavar, '|') && !is_file(spec) &&
            islower((unsigned char)spec->metavar[0]);
 }
 
-/* Those words, with spaces between; what is optional is left out. */
+/* Prints the words with spaces between them, without their optional parts. */
 static void print_choices(FILE *out, const char *metavar) {
     bool optional = false;
     for (const char *p = metavar; *p; p++) {
@@ -104,7 +105,7 @@ static void print_bash(
     fprintf(out, "        esac\n        ;;\n");
 }
 
-/* The first line of the help, as it may stand in brackets in single quotes. */
+/* Prints the first line of the help, escaped for brackets inside single quotes. */
 static void print_zsh_help(FILE *out, const char *help) {
     for (const char *p = help; *p && *p != '\n'; p++) {
         if (*p == '\'')

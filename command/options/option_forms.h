@@ -1,5 +1,5 @@
 /* A command's table of options in forms other than its help: a manual page, and completion for bash
- * and zsh. Each call prints the part of one command; command/main.c prints what surrounds it. */
+ * and zsh. Each call prints the part of one command; command/main.c prints the text around it. */
 #ifndef COMMAND_OPTIONS_OPTION_FORMS_H
 #define COMMAND_OPTIONS_OPTION_FORMS_H
 

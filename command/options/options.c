@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The index in the table of "--name[=value]" or "-x", or -1. */
+/* Returns the index of the row for "--name[=value]" or "-x", or -1. */
 static int find(const struct option_spec *table, const char *text) {
     size_t length = strcspn(text, "=");
     for (int i = 0; table[i].name; i++) {
@@ -133,7 +133,7 @@ bool options_refuse(const char *name, const char *value, const char *allowed, st
     return error_field(err, param, value, "%s", allowed);
 }
 
-/* text: NULL if it was not given. */
+/* Stores one value. `text` is NULL if the option was not given. */
 static bool fill_one(
     const struct option_spec *spec, const char *text, void *target, struct error *err) {
     const struct option_target *to = &spec->to;

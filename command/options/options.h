@@ -1,5 +1,5 @@
 /* Command-line options, parsed strictly: `--name VALUE`, `--name=VALUE`, `--flag`, `-x VALUE`. One
- * table says what a command accepts, and its help is printed from it. */
+ * table lists the options that a command accepts, and its help is printed from the table. */
 #ifndef COMMAND_OPTIONS_OPTIONS_H
 #define COMMAND_OPTIONS_OPTIONS_H
 
@@ -18,8 +18,9 @@
 #define OPTION_NEEDS_MAX 2
 #define OPTIONS_REPEATS_MAX LORAS_PER_REQUEST_MAX
 
-/* Where an option's value is stored: a member of the struct given to options_fill, of the type on
- * the right. A zeroed target is stored nowhere; the command calls options_get. */
+/* Where an option's value is stored: a member of the struct that is given to options_fill, with the
+ * type named on the right. A value with a zeroed target is stored nowhere; the command reads it
+ * with options_get. */
 enum option_type {
     OPTION_NOWHERE,
     OPTION_TEXT,   /* const char *, borrowed from argv */
@@ -35,8 +36,8 @@ struct option_target {
     size_t given;       /* offset of a bool to set; 0: none */
 };
 
-/* For a row of a table: `.to = OPTION_TO_INT(struct run, steps, 1, 1000)`. Does not compile for a
- * member of another type. */
+/* For a row of a table: `.to = OPTION_TO_INT(struct run, steps, 1, 1000)`. It does not compile if
+ * the member has another type. */
 #define OPTION_OFFSET(T, member, type) _Generic(((T *)0)->member, type : offsetof(T, member))
 #define OPTION_TO(option_type, T, member, c_type, ...)                                             \
     {                                                                                              \
@@ -68,13 +69,13 @@ struct option_spec {
     const char *help;    /* may contain \n */
     bool required;
     struct option_target to;
-    bool repeats; /* may be given repeatedly: read it with options_get_nth; it has no target */
-    bool holds_options; /* names a configuration file with values for the others */
-    /* Options without which this one has no effect: it is refused if one of them is missing. */
+    bool repeats;       /* may be repeated; has no target: use options_get_nth */
+    bool holds_options; /* names a file with values for other options */
+    /* Options that this one needs to have an effect. It is refused if one of them is missing. */
     const char *needs[OPTION_NEEDS_MAX];
 };
 
-/* For every command that loads a model. */
+/* Rows for every command that loads a model. */
 #define OPTION_MODEL_ROW(T, member)                                                                \
     {                                                                                              \
         "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true,         \
@@ -114,7 +115,7 @@ struct option_spec {
             "[auto: where there is not the memory for one whole]",                                 \
             .to = OPTION_TO_CHOICE(T, member)                                                      \
     }
-/* "width" or "height". */
+/* `name` is "width" or "height". */
 #define OPTION_SIZE_ROW(name, T, member)                                                           \
     {                                                                                              \
         name, 0, "PX", "of the picture, a multiple of 8 [the model's]",                            \
@@ -124,10 +125,10 @@ struct option_spec {
 struct command_help {
     const char *usage;    /* "latentd serve --model PATH [options]" */
     const char *summary;  /* a few lines: what the command does */
-    const char *examples; /* lines, or NULL */
+    const char *examples; /* some lines, or NULL */
 };
 
-/* The options given: values[i] belongs to table[i]; NULL: not given, "" for a flag. Borrowed from
+/* The given options. values[i] belongs to table[i]; NULL if not given, "" for a flag. Borrowed from
  * argv. `argument` is the argument that is not an option, if the command takes one. */
 struct options {
     const struct option_spec *table;
@@ -135,10 +136,11 @@ struct options {
     struct {
         int index;
         const char *value;
-    } repeated[OPTIONS_REPEATS_MAX]; /* for all repeatable rows, in the order given */
+    } repeated[OPTIONS_REPEATS_MAX]; /* of all repeatable rows, in the order given */
     int repeated_count;
     const char *argument;
-    /* The form in which --help asks for help: print it, and check nothing. */
+    /* If --help was given: the form in which to print the help. The other options are then not
+     * checked. */
     enum option_form {
         OPTION_FORM_NONE,
         OPTION_FORM_HELP,
@@ -146,21 +148,21 @@ struct options {
         OPTION_FORM_BASH,
         OPTION_FORM_ZSH
     } help;
-    struct json_t *config; /* owned: values from a configuration file are borrowed from it */
+    struct json_t *config; /* owned: the configuration file, which owns its values */
 };
 
-/* Returns OPTION_FORM_HELP for --help and -h; for --help=man, --help=bash and --help=zsh their
- * form. */
+/* Returns the form of help that an argument asks for: OPTION_FORM_HELP for --help and -h, another
+ * for --help=man, --help=bash and --help=zsh. */
 enum option_form options_form_asked(const char *argument);
 
-/* Appends `rows` to `table`, which is zeroed or ends with a zeroed row and has room for OPTIONS_MAX
- * rows and that one. Rows that do not fit are dropped. */
+/* Appends `rows` to `table`, which is zeroed or ends with a zeroed row. The table has room for
+ * OPTIONS_MAX rows and a zeroed one. Rows that do not fit are dropped. */
 void options_append(struct option_spec *table, const struct option_spec *rows);
 
-/* Parses argv; argv[0] is the command's name and is skipped. Reads the file named by an option with
- * holds_options (command/options/config_file.h); options_finish is required for a table with one.
- * ERROR_INVALID names the option that is unknown, repeated or without its value, or an argument
- * that the command does not take. */
+/* Parses argv, whose first element is the command's name and is skipped. If an option with
+ * holds_options is given, reads its file (command/options/config_file.h); such a table needs
+ * options_finish. ERROR_INVALID names the option that is unknown, repeated or without its value, or
+ * an argument that the command does not take. */
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,
     struct options *out, struct error *err) __attribute__((warn_unused_result));
 
@@ -169,29 +171,28 @@ void options_finish(struct options *options);
 /* Returns the value of an option, or NULL. The name must be in the table. */
 const char *options_get(const struct options *options, const char *name);
 
-/* Return how often a repeatable option was given, and its value number `nth`, which must be below
- * that. */
+/* Return how often a repeatable option was given, and its value number `nth`, counted from 0. */
 int options_count(const struct options *options, const char *name);
 const char *options_get_nth(const struct options *options, const char *name, int nth);
 
-/* Stores every given value where its row says, in `target`, a struct of the type for which the
- * table was written. Members of options that were not given stay unchanged, except for a device and
- * a dtype, which are then chosen automatically. ERROR_INVALID names the option, its value and what
- * is allowed, or the missing option (`needs`). */
+/* Stores every given value in `target`, as the rows of the table say. `target` is a struct of the
+ * type for which the table was written. Members of options that were not given stay unchanged,
+ * except device and dtype: they are chosen automatically. ERROR_INVALID names the option, its value
+ * and what is allowed, or a missing option (`needs`). */
 bool options_fill(const struct options *options, void *target, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Sets "--NAME: VALUE is not allowed; ALLOWED". Always returns false. */
+/* Sets the error "--NAME: VALUE is not allowed; ALLOWED". Always returns false. */
 bool options_refuse(const char *name, const char *value, const char *allowed, struct error *err);
 
-/* Prints " (required)", or `gap` (such as "... (with ") and the options the row needs, and ends the
- * line. */
+/* Prints the notes of a row and ends the line: " (required)", or `gap` (such as "... (with ") and
+ * the options that the row needs. */
 void options_print_notes(FILE *out, const struct option_spec *spec, const char *gap);
 void options_print_help(
     FILE *out, const struct command_help *help, const struct option_spec *table);
 
-/* Prints "latentd COMMAND: message" and where to find help. Returns the exit status of a wrong
- * command line, 2. */
+/* Prints "latentd COMMAND: message" and how to get help. Returns 2, the exit status of a wrong
+ * command line. */
 int options_usage_error(const char *command, const struct error *err);
 
 #endif

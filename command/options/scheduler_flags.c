@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* " (ddim, pndm)" for an option that not every class has. */
+/* Adds " (ddim, pndm)" if only some classes have the option. */
 static void list_classes(enum scheduler_option_id id, char *out, size_t size) {
     const char *names[SCHEDULER_COUNT];
     char list[ERROR_ALLOWED_BYTES];

@@ -104,7 +104,7 @@ static void print_table(const struct tune *t) {
             untried);
 }
 
-/* Of every candidate that was tried: its time and its error, or why it has none. */
+/* Lists every candidate that was tried, with its time and error, or why it has none. */
 static json_t *trials_json(const struct tune_problem *p) {
     static const char *const states[] = { "untried", "right", "wrong", "faulted", "skipped" };
     json_t *trials = json_array();
@@ -148,7 +148,7 @@ static bool print_json(const struct tune *t, struct error *err) {
         err);
 }
 
-/* Of a device with one way to compute each layer: which that is. */
+/* Prints the implementations of a device that has only one for each layer. */
 static bool print_untuned(const struct command *command, struct error *err) {
     const struct pipeline_options *p = &command->options.pipeline;
     const struct kernels *kernels = devices_open(&p->device, err);

@@ -21,8 +21,8 @@
  *   wrong TAB WHY
  *   skipped TAB WHY             it could not be tried
  *
- * It ends when its input ends. If it ends earlier, or stays silent for long, the candidate that it
- * was trying is to blame, and another worker goes on with the next. */
+ * It ends when its input ends. If it ends earlier, or is silent for too long, the candidate that it
+ * was trying counts as faulted, and another worker continues with the next candidate. */
 #ifndef COMMAND_TUNE_TUNE_H
 #define COMMAND_TUNE_TUNE_H
 
@@ -31,10 +31,10 @@
 
 struct tune_options {
     struct pipeline_options pipeline;
-    int width, height; /* px; 0: the model's own */
+    int width, height; /* px; 0: the model's default */
 };
 
-/* Runs a worker; returns its exit status. With `all` it reads no input and tries every candidate
+/* Runs a worker and returns its exit status. With `all` it reads no input and tries every candidate
  * once. */
 int tune_work(const struct tune_options *options, bool all);
 
@@ -42,7 +42,7 @@ int tune_work(const struct tune_options *options, bool all);
 struct tune_candidate {
     char name[TUNER_NAME_BYTES];
     enum { TUNE_UNTRIED, TUNE_RIGHT, TUNE_WRONG, TUNE_FAULTED, TUNE_SKIPPED } state;
-    double us, error; /* if right; the error is relative to the plainest candidate */
+    double us, error; /* if right; the error is relative to the plainest one */
     char why[128];    /* if wrong, faulted or skipped */
 };
 
@@ -58,19 +58,19 @@ struct tune_problem {
 #define TUNE_FAMILIES_MAX 128
 #define TUNE_MINUTES_MAX 1440
 
-/* What is known of a device while its candidates are tried. */
+/* The state of tuning a device. */
 struct tune {
-    struct tune_options options; /* for the workers; strings borrowed */
-    double deadline_s;           /* monotonic; what is not tried by then stays untried */
-    bool only_new;               /* skips what an earlier run measured */
+    struct tune_options options; /* passed to the workers; strings borrowed */
+    double deadline_s;           /* monotonic; afterwards nothing is tried */
+    bool only_new;               /* skips problems measured by earlier runs */
     struct tuner_cache cache;
-    char path[4096];               /* of the cache */
+    char path[4096];               /* path of the cache file */
     struct tune_problem *problems; /* owned */
     int count;
-    int measured; /* problems whose worthwhile candidates were all tried */
+    int measured; /* problems whose first candidates were all tried */
     int faults;
     double longest_s; /* the longest trial so far */
-    /* A kernel with its tile that faulted: "mma 128x160x32". */
+    /* Kernels, each with a tile ("mma 128x160x32"), and how often they faulted. */
     struct {
         char name[TUNER_NAME_BYTES];
         int faults;
@@ -79,13 +79,13 @@ struct tune {
 };
 
 /* Tries as many candidates as time allows, and writes the choice to the cache after every problem.
- * After a failure the cache keeps what was written until then; ERROR_UNSUPPORTED if there is
+ * After a failure the cache keeps what was written before. ERROR_UNSUPPORTED if the device has
  * nothing to choose between. `t` is zeroed except for options and deadline_s; the caller finishes
- * it in either case. */
+ * it, also after a failure. */
 bool tune_run(struct tune *t, struct error *err) __attribute__((warn_unused_result));
 void tune_finish(struct tune *t);
 
-/* Returns how many of a problem's candidates are in this state. */
+/* Returns the number of a problem's candidates that are in this state. */
 int tune_count(const struct tune_problem *problem, int state);
 /* Returns the fastest right candidate, or NULL. */
 const struct tune_candidate *tune_best(const struct tune_problem *problem);

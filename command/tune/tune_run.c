@@ -1,6 +1,6 @@
-/* The tuner's policy: which candidate is tried next, in which process, and what its end means. This
- * process never opens the device: a candidate that faults or hangs takes a worker with it and
- * nothing else. */
+/* The tuner's policy: which candidate is tried next, in which process, and what the end of that
+ * process means. This process never opens the device. So if a candidate faults or hangs, only a
+ * worker is lost. */
 #include "command/tune/tune.h"
 
 #include "base/list.h"
@@ -17,29 +17,30 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Candidates are sorted by what a model of the chip expects, behind a library's if there is one
- * (eight at most). So many of each problem are tried before the others of any, which are for the
- * time that is left. */
+/* The candidates of each problem that the first round tries; the second round tries the others if
+ * time is left. Candidates are sorted by a model of the chip, fastest first. If a library has
+ * candidates (at most eight), they come before these. */
 #define FIRST_CANDIDATES 20
-/* A kernel with a tile that faults for two shapes is not tried on the others; a problem whose third
- * candidate faults is left alone. */
+/* If a kernel with some tile faults for two shapes, it is not tried on other shapes. If a problem
+ * has three candidates that fault, no more of its candidates are tried. */
 #define FAMILY_FAULTS_MAX 2
 #define PROBLEM_FAULTS_MAX 3
 #define FAULTS_MAX 40
-#define SILENCE_MAX_S 120 /* loading a checkpoint is the longest that a worker says nothing */
-/* A trial hangs that takes longer than this, and than so many of the longest one that ended; until
- * one has, than the third, which loading kernels is part of. The last may take TRIAL_MAX_S beyond
- * the end of the time. */
+#define SILENCE_MAX_S 120 /* a worker is silent while it loads a checkpoint */
+/* A trial counts as hanging if it takes longer than TRIAL_MAX_S and longer than TRIAL_MAX_LONGEST
+ * times the longest trial so far. Before any trial has ended, the limit is FIRST_TRIAL_MAX_S,
+ * because the first one also loads kernels. No trial may end later than TRIAL_MAX_S after the
+ * deadline. */
 #define TRIAL_MAX_S 5
 #define TRIAL_MAX_LONGEST 10
 #define FIRST_TRIAL_MAX_S 30
-#define END_MAX_S 5 /* that a killed worker is waited for: it may be stuck in the driver */
+#define END_MAX_S 5 /* wait for a killed worker: the driver may hold it */
 #define LINE_MAX_BYTES 1024
 #define WORKER_ARGUMENTS_MAX 20
 
 struct worker {
     pid_t pid;    /* -1: none */
-    int from, to; /* its output and input */
+    int from, to; /* pipes: its output and its input */
     char line[LINE_MAX_BYTES];
     bool silent;
 };
@@ -73,7 +74,7 @@ void tune_finish(struct tune *t) {
 struct worker_arguments {
     char *argv[WORKER_ARGUMENTS_MAX];
     int count;
-    char texts[WORKER_ARGUMENTS_MAX][32]; /* of those that are not the caller's */
+    char texts[WORKER_ARGUMENTS_MAX][32]; /* arguments that were made here */
 };
 
 static void add_argument(struct worker_arguments *a, const char *option, const char *value) {
@@ -90,7 +91,7 @@ static void add_number(struct worker_arguments *a, const char *option, const cha
     add_argument(a, option, text);
 }
 
-/* The command line of `latentd tune --worker asked` that means these options. */
+/* Makes the command line of `latentd tune --worker asked` with these options. */
 static void make_arguments(const struct tune_options *options, struct worker_arguments *a) {
     const struct pipeline_options *p = &options->pipeline;
     *a = (struct worker_arguments){ .count = 0 };
@@ -110,7 +111,8 @@ static void make_arguments(const struct tune_options *options, struct worker_arg
     add_argument(a, "--worker", "asked");
 }
 
-/* This program again as a worker. It dies with its parent, also while it waits for the device. */
+/* Starts this program again as a worker. The worker is killed if this process ends, also while it
+ * waits for the device. */
 static bool worker_start(const struct tune *t, struct worker *w, struct error *err) {
     int out[2], in[2];
     struct worker_arguments arguments;
@@ -146,7 +148,8 @@ static bool worker_start(const struct tune *t, struct worker *w, struct error *e
     return error_set(err, ERROR_IO, "a process: %s", strerror(errno));
 }
 
-/* The next line of the worker; false when it has ended, or is silent for so many seconds. */
+/* Reads the worker's next line. Returns false if the worker has ended, or is silent for `most_s`
+ * seconds. */
 static bool worker_read(struct worker *w, double most_s) {
     size_t used = 0;
     for (;;) {
@@ -167,7 +170,7 @@ static bool worker_read(struct worker *w, double most_s) {
     }
 }
 
-/* Ends it if it has not; its exit status as wait has it. */
+/* Ends the worker if it still runs. Returns its exit status in the form of waitpid. */
 static int worker_end(struct worker *w, bool at_once) {
     int status = 0;
     close(w->to);
@@ -192,7 +195,7 @@ static void describe_end(const struct worker *w, int status, char *why, size_t s
         snprintf(why, size, "it ends the process with status %d", WEXITSTATUS(status));
 }
 
-/* --- what a worker lists --- */
+/* --- the list of a worker --- */
 
 static bool on_identity(struct tune *t, const char *text, struct error *err) {
     if (t->cache.identity[0])
@@ -203,7 +206,7 @@ static bool on_identity(struct tune *t, const char *text, struct error *err) {
         return error_set(err, ERROR_INVALID,
             "there is no place for the tuner's file: set HOME, XDG_CACHE_HOME or "
             "LATENTD_TUNER_CACHE");
-    tuner_cache_load(&t->cache, t->path); /* other sizes and models stay known */
+    tuner_cache_load(&t->cache, t->path); /* keeps entries of other sizes and models */
     return true;
 }
 
@@ -225,7 +228,7 @@ static bool add_candidate(struct tune_problem *p, const char *name, struct error
     return true;
 }
 
-/* All lines up to `ready`. A later worker lists what the first one did. */
+/* Reads all lines up to `ready`. A later worker must list the same problems as the first one. */
 static bool worker_list(struct tune *t, struct worker *w, struct error *err) {
     const bool again = t->count > 0;
     char text[TUNER_IDENTITY_BYTES], key[TUNER_KEY_BYTES], name[TUNER_NAME_BYTES], why[64];
@@ -266,7 +269,8 @@ static bool time_is_up(const struct tune *t) {
     return monotonic_seconds() >= t->deadline_s;
 }
 
-/* "mma 128x160x32 split 2" is of the family "mma 128x160x32". */
+/* Returns the faults of a candidate's family. "mma 128x160x32 split 2" is of the family "mma
+ * 128x160x32". */
 static int *family_faults(struct tune *t, const char *name) {
     static int too_many;
     const char *split = strstr(name, " split ");
@@ -287,7 +291,7 @@ static void say(const struct tune_problem *p, const struct tune_candidate *c, co
     fprintf(stderr, "latentd tune: %s: %s %s: %s\n", p->key, c->name, what, why);
 }
 
-/* Ends a candidate that has no time. */
+/* Marks a candidate that has no time, and says why. */
 static void give_up(
     const struct tune_problem *p, struct tune_candidate *c, int state, const char *why) {
     c->state = state;
@@ -300,7 +304,7 @@ static double trial_limit(const struct tune *t) {
     return t->longest_s == 0 ? FIRST_TRIAL_MAX_S : limit < TRIAL_MAX_S ? TRIAL_MAX_S : limit;
 }
 
-/* Of a worker that gave no answer. If it was only cut short by the end of the time, its candidate
+/* Handles a worker that gave no answer. If it was only cut short by the deadline, the candidate
  * stays untried. */
 static bool on_fault(struct tune *t, struct worker *w, struct tune_problem *p,
     struct tune_candidate *c, double asked_s, struct error *err) {
@@ -336,7 +340,8 @@ static void on_answer(struct tune_problem *p, struct tune_candidate *c, const ch
     }
 }
 
-/* Tries one, in the worker there is or a new one. False if nothing more can be tried. */
+/* Tries one candidate, in the running worker or in a new one. Returns false if nothing more can be
+ * tried. */
 static bool try_one(
     struct tune *t, struct worker *w, int problem, int candidate, struct error *err) {
     struct tune_problem *p = &t->problems[problem];
@@ -359,7 +364,8 @@ static bool try_one(
     return true;
 }
 
-/* Candidates from `first` to before `end`, then on until one is right. *whole: all were tried. */
+/* Tries the candidates from `first` to before `end`; if none is right, goes on until one is.
+ * *whole: there was time for all of them. */
 static bool try_range(struct tune *t, struct worker *w, int problem, int first, int end,
     bool *whole, struct error *err) {
     struct tune_problem *p = &t->problems[problem];
@@ -378,8 +384,8 @@ static bool try_range(struct tune *t, struct worker *w, int problem, int first, 
 
 /* --- choices --- */
 
-/* Keeps the fastest right candidate. Where the time was too short for all that are worth a try, it
- * does not replace what an earlier run found to be faster. */
+/* Keeps the fastest right candidate. If there was no time for all candidates (not `whole`), a
+ * faster choice of an earlier run is not replaced. */
 static bool keep(struct tune *t, int problem, bool whole, struct error *err) {
     const struct tune_problem *p = &t->problems[problem];
     const struct tune_candidate *best = tune_best(p);
@@ -400,8 +406,9 @@ static bool keep(struct tune *t, int problem, bool whole, struct error *err) {
     return tuner_cache_put(&t->cache, &entry, err) && tuner_cache_store(&t->cache, t->path, err);
 }
 
-/* What is used untuned was found to be wrong, or faults elsewhere, and nothing else is known to be
- * right: then the plainest, with which everything is compared. */
+/* Handles problems of which no candidate is known to be right. If the untuned choice is wrong, or
+ * its family has faulted on other shapes, the plainest candidate is chosen, with which all others
+ * are compared. */
 static bool keep_plainest(struct tune *t, struct error *err) {
     for (int i = 0; i < t->count; i++) {
         const struct tune_problem *p = &t->problems[i];
@@ -430,7 +437,8 @@ static void show_progress(const struct tune *t, int problem) {
             best->name, best->us);
 }
 
-/* The candidates worth a try, of the problems nobody measured yet and then of the others. */
+/* Tries the first candidates of each problem: first of problems that no earlier run has measured,
+ * then of the others. */
 static bool first_round(struct tune *t, struct worker *w, struct error *err) {
     for (int known = 0; known < 2; known++)
         for (int i = 0; i < t->count && !time_is_up(t); i++) {
@@ -464,7 +472,7 @@ static bool second_round(struct tune *t, struct worker *w, struct error *err) {
 
 bool tune_run(struct tune *t, struct error *err) {
     struct worker w = { .pid = -1 };
-    void (*before)(int) = signal(SIGPIPE, SIG_IGN); /* a worker may be gone when it is written to */
+    void (*before)(int) = signal(SIGPIPE, SIG_IGN); /* writing to a dead worker must not kill us */
     bool ok = worker_start(t, &w, err) && worker_list(t, &w, err) && first_round(t, &w, err) &&
               second_round(t, &w, err) && keep_plainest(t, err);
     if (w.pid > 0)

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A dry run of one picture and of as many as are drawn at once: every operation is made known to
- * the tuner, with the rows it is called on, and nothing is computed. */
+/* Makes dry runs of one picture, and of as many as are drawn at once. They tell the tuner about
+ * every operation, with the rows it is called on; nothing is computed. */
 static bool note_everything(const struct tune_options *options, struct error *err) {
     char text[1] = "";
     char *prompts[1] = { text };
@@ -65,7 +65,7 @@ static bool try_all(const struct tuner *tuner, struct error *err) {
     return true;
 }
 
-/* Until standard input ends. */
+/* Answers requests until standard input ends. */
 static bool try_what_is_asked(const struct tuner *tuner, struct error *err) {
     char line[64];
     int problem, candidate;

@@ -26,7 +26,7 @@ void work_end(struct adapters *adapters) {
     pthread_mutex_unlock(&adapters->work);
 }
 
-/* ---- destroying what nobody holds ---- */
+/* ---- destroying versions and copies without references ---- */
 
 void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard) {
     if (!graveyard->versions && !graveyard->copies)
@@ -62,7 +62,7 @@ void version_release(
     dead->versions = version;
 }
 
-/* Whether every version that the copies were made from still belongs to a name. */
+/* Whether every version that the copies were made from is still the latest version of a name. */
 static bool is_current(const struct adapters *adapters, const struct adapter_copies *copies) {
     for (int i = 0; i < copies->source_count; i++) {
         bool found = false;
@@ -101,8 +101,8 @@ static void bury_stale_copies(struct adapters *adapters, struct graveyard *dead)
 
 /* ---- memory ---- */
 
-/* Moves the least recently used of what nobody uses to `dead`, which frees its memory; false if
- * there is nothing. */
+/* Moves the least recently used version or copies without users to `dead`, which frees their
+ * memory. Returns false if there are none to move. */
 static bool give_way(struct adapters *adapters, struct graveyard *dead) {
     struct adapter_copies *oldest_copies = NULL;
     struct adapter_entry *oldest = NULL;
@@ -111,7 +111,8 @@ static bool give_way(struct adapters *adapters, struct graveyard *dead) {
             oldest_copies = c;
     for (size_t i = 0; i < adapters->entry_count; i++) {
         struct adapter_entry *e = adapters->entries[i];
-        /* A file from elsewhere may be gone or replaced by now. */
+        /* A version from a file outside the folder is kept, because that file may be gone or
+         * replaced by now. Files named by adapters_refer stay in their place. */
         const bool idle = e->version && e->version->references == 1 && e->version->bytes > 0 &&
                           !e->pinned && !e->is_default && (!e->path || e->refers);
         if (idle && (!oldest || e->last_used < oldest->last_used))
@@ -173,7 +174,7 @@ void memory_give(struct adapters *adapters, size_t bytes) {
 
 /* ---- names ---- */
 
-/* The position of the name, or where it would be inserted. */
+/* Returns the index of the name, or the index at which it would be inserted. */
 static size_t entry_position(const struct adapters *adapters, const char *name) {
     size_t low = 0, high = adapters->entry_count;
     while (low < high) {
@@ -285,7 +286,7 @@ void entry_publish(struct adapters *adapters, struct adapter_entry *entry,
         1e3 * version->load_s, version->unmatched_count ? "; not all of it found a layer" : "");
 }
 
-/* Whether loading this same file would fail again. */
+/* Whether this file was refused before, so that loading it again would fail again. */
 static bool is_refused(const struct adapter_entry *entry, const struct file_identity *identity) {
     const enum error_code code = entry->error.code;
     return (code == ERROR_INVALID || code == ERROR_UNSUPPORTED || code == ERROR_TOO_LARGE) &&
@@ -294,7 +295,7 @@ static bool is_refused(const struct adapter_entry *entry, const struct file_iden
 
 bool entry_load(struct adapters *adapters, struct adapter_entry *entry, struct error *err) {
     char shown[NAME_MAX + 1];
-    struct file_identity identity = { 0 }; /* zero for a file from elsewhere */
+    struct file_identity identity = { 0 }; /* zero for a file outside the folder */
     struct adapter_version *version = NULL;
     int fd = -1;
     if (!entry->path) {
@@ -345,8 +346,8 @@ static void set_base(struct adapters *adapters, const struct adapters_base *base
                                      : (struct weights){ 0 };
 }
 
-/* Call with `lock` held. Makes sure that nothing made for the previous checkpoint is found any
- * more. */
+/* Call with `lock` held. Drops everything that was made for the previous checkpoint, and marks the
+ * adapters that adapters_rebase must load again. */
 static void forget_versions(struct adapters *adapters, struct graveyard *dead) {
     for (size_t i = 0; i < adapters->entry_count; i++) {
         struct adapter_entry *entry = adapters->entries[i];
@@ -354,8 +355,8 @@ static void forget_versions(struct adapters *adapters, struct graveyard *dead) {
         if (entry->version)
             version_release(adapters, entry->version, dead);
         entry->version = NULL;
-        entry->id = 0;          /* the next version of the same file has another number */
-        if (entry->has_summary) /* it is an adapter; its error was that it did not fit */
+        entry->id = 0;          /* so that the same file gets a new version number */
+        if (entry->has_summary) /* an adapter that did not fit the old checkpoint */
             entry->error = (struct error){ 0 };
     }
     bury_stale_copies(adapters, dead);
@@ -389,7 +390,7 @@ uint64_t adapters_base_id(struct adapters *adapters) {
     return id;
 }
 
-/* ---- the whole ---- */
+/* ---- creating and destroying the registry ---- */
 
 bool adapters_create(const struct adapters_options *options, const struct adapters_base *base,
     struct adapters **out, struct error *err) {
@@ -404,7 +405,7 @@ bool adapters_create(const struct adapters_options *options, const struct adapte
     pthread_cond_init(&adapters->turn.given, NULL);
     struct adapters_scan scan;
     adapters->base = *base;
-    adapters->base.checkpoint = NULL; /* the caller's until everything has succeeded */
+    adapters->base.checkpoint = NULL; /* owned by the caller until success */
     if (!folder_open(adapters, err) || !folder_scan(adapters, &scan, err)) {
         adapters_destroy(adapters);
         return false;

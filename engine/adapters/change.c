@@ -1,4 +1,5 @@
-/* Operations on a name: load, unload, delete, set, rescan. One at a time (`work`). */
+/* The operations that change a name: load, unload, delete, set, rescan. One runs at a time
+ * (`work`). */
 #include "engine/adapters/internal.h"
 
 #include "base/file.h"
@@ -15,7 +16,8 @@ static bool no_such_name(const char *name, struct error *err) {
         err, ERROR_NOT_FOUND, "there is no adapter \"%.*s\"", ADAPTER_NAME_MAX_BYTES, name);
 }
 
-/* Returns the name's entry; makes one if the folder got a file of that name since the last scan. */
+/* Returns the name's entry. Adds one if a file of that name has appeared in the folder since the
+ * last scan. */
 static struct adapter_entry *find_or_look(
     struct adapters *adapters, const char *name, struct error *err) {
     char shown[NAME_MAX + 1];
@@ -161,7 +163,8 @@ bool adapters_rescan(struct adapters *adapters, struct adapters_scan *out, struc
     return ok;
 }
 
-/* Returns the name's entry for this file; *is_new: its header was not read yet. */
+/* Returns the name's entry for the file at `path`, adding it if needed. *is_new: the entry's header
+ * has not been read yet. */
 static struct adapter_entry *refer(struct adapters *adapters, const char *name, const char *path,
     bool *is_new, struct error *err) {
     struct adapter_entry *entry = entry_find(adapters, name);
@@ -173,7 +176,7 @@ static struct adapter_entry *refer(struct adapters *adapters, const char *name, 
         error_set(err, ERROR_NO_MEMORY, "no memory for a path");
         return NULL;
     }
-    if (entry) /* with its number: this is another file */
+    if (entry) /* with its version number: the file is another */
         entry_remove(adapters, entry);
     entry = entry_add(adapters, name, err);
     if (!entry) {

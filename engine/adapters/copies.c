@@ -24,7 +24,7 @@ struct adapter_source *sources_copy(const struct adapter_source *sources, int co
     return copy;
 }
 
-/* Whether a source changes the weight that contains `layer`. */
+/* Whether a source changes this packed weight. */
 static bool is_changed(const struct adapter_source *sources, int count, enum component component,
     const struct packed *packed) {
     for (int i = 0; i < count; i++)
@@ -50,14 +50,14 @@ static size_t norm_bytes(const struct named_resident *norm) {
     return 2 * (size_t)norm->weight.shape[0] * sizeof(float);
 }
 
-/* Lists the weights that the sources change, each once: at most [list->count]. */
+/* Lists the weights that the sources change, each once. `out` has room for list->count of them. */
 static size_t changed_weights(const struct weight_list *list, const struct adapter_source *sources,
     int count, enum component component, const struct packed **out) {
     size_t found = 0;
     for (size_t i = 0; i < list->count; i++) {
         const struct packed *packed = list->items[i].packed;
-        /* The layers of a weight follow each other, or are far apart; its first one has `first`
-         * 0. */
+        /* One weight may hold several layers; only the first has `first` 0, so each weight is
+         * listed once. */
         if (list->items[i].first == 0 && is_changed(sources, count, component, packed))
             out[found++] = packed;
     }
@@ -94,7 +94,7 @@ static bool add_change(const struct adapter_source *source, const struct adapter
     return true;
 }
 
-/* The source's module for the layer, or NULL. */
+/* Returns the source's module for the layer, or NULL. */
 static const struct adapter_module *module_of(const struct adapter_source *source,
     enum component component, const struct named_weight *layer) {
     for (size_t i = 0; i < source->version->copied_count; i++) {
@@ -105,8 +105,8 @@ static const struct adapter_module *module_of(const struct adapter_source *sourc
     return NULL;
 }
 
-/* Adds the changes of all sources to the layer, one after the other, each computed from the
- * pristine weights. A repack_change. */
+/* A repack_change. Adds the changes of all sources to the layer in order. Each change is computed
+ * from the pristine weights. */
 static bool change_layer(
     void *user, const struct named_weight *layer, float *weight, float *bias, struct error *err) {
     const struct change *change = user;
@@ -155,7 +155,7 @@ static bool read_pristine(const struct weights *pristine, const struct named_res
     return true;
 }
 
-/* numbers: [scale, shift, pristine scale], each with the norm's channels. */
+/* numbers: [scale, shift, pristine scale], each with as many values as the norm has channels. */
 static bool change_norm(const struct adapters *adapters, const struct change *change,
     const struct named_resident *norm, float *numbers, struct error *err) {
     const int64_t channels = norm->weight.shape[0];
@@ -215,7 +215,7 @@ static bool make_all(struct adapters *adapters, struct adapter_copies *copies,
     return pristine->end(pristine->user, err);
 }
 
-/* Lists what the sources change, and makes room for the copies. */
+/* Lists the weights and norms that the sources change, and allocates the lists of copies. */
 static bool list_changed(
     struct adapters *adapters, struct adapter_copies *copies, const struct change *change) {
     const struct weight_list *list = component_list(adapters, copies->component);

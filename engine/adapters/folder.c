@@ -13,10 +13,10 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* A file with this prefix cannot be asked for: names begin with a letter or digit. */
+/* No adapter name can begin with this prefix: names begin with a letter or digit. */
 #define TEMPORARY_PREFIX ".upload-"
 
-/* This path below the adapters' is a route of its own. */
+/* No adapter may have this name: /loras/rescan is a route. */
 static const char reserved[] = "rescan";
 
 static bool is_name(const char *name, size_t length) {
@@ -40,7 +40,7 @@ bool adapter_reference_check(const char *param, const char *name, struct error *
     return is_reference || adapter_name_check(param, name, err);
 }
 
-/* Whether `file` is NAME.safetensors; *length: of the name. */
+/* Whether `file` is NAME.safetensors. *length: the length of NAME. */
 static bool has_suffix(const char *file, size_t *length) {
     const size_t all = strlen(file), suffix = strlen(ADAPTER_SUFFIX);
     if (all <= suffix || strcmp(file + all - suffix, ADAPTER_SUFFIX) != 0)
@@ -70,7 +70,7 @@ static bool is_upload(const char *file) {
     return strncmp(file, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)) == 0;
 }
 
-/* The folder's files, or NULL with errno. */
+/* Opens the folder for reading. Returns NULL and sets errno on failure. */
 static DIR *folder_stream(const struct adapters *adapters) {
     const int fd = openat(adapters->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
@@ -79,7 +79,8 @@ static DIR *folder_stream(const struct adapters *adapters) {
     return stream;
 }
 
-/* An upload's writer holds a lock on its file, also in another daemon with this folder. */
+/* Removes temporary files whose upload was interrupted. Every running upload holds a lock on its
+ * file, also those of another daemon that uses this folder. */
 static void remove_broken_uploads(const struct adapters *adapters) {
     DIR *stream = folder_stream(adapters);
     for (struct dirent *file; stream && (file = readdir(stream));) {
@@ -116,8 +117,8 @@ int folder_open_file(
     const struct adapters *adapters, const char *name, char file[NAME_MAX + 1], struct error *err) {
     struct stat st;
     file_of(name, file);
-    /* A single name in the folder, without a separator, and no link: nothing leads outside.
-     * O_NONBLOCK: a FIFO must not block us. */
+    /* `file` is a name without a separator, and links are not followed, so the path cannot lead
+     * outside the folder. O_NONBLOCK: opening a FIFO must not block. */
     const int fd = openat(
         adapters->folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
@@ -165,8 +166,8 @@ bool folder_keep(const struct adapters *adapters, int fd, const char *temporary,
     if (renameat(adapters->folder, temporary, adapters->folder, file) != 0)
         return error_set(err, error_code_of_write(errno),
             "cannot put a file in the place of %s: %s", file, strerror(errno));
-    /* The rename is done; an error could no longer undo it, only report that it may not survive a
-     * power failure. */
+    /* The rename is done. If this sync fails, the new name may not survive a power failure, but the
+     * file stays. */
     if (fsync(adapters->folder) != 0)
         log_warning("%s: cannot sync the folder: %s", adapters->folder_path, strerror(errno));
     return true;
@@ -205,8 +206,8 @@ bool entry_look(struct adapters *adapters, struct adapter_entry *entry, int fd, 
     return ok;
 }
 
-/* Updates the entry of one file of the folder. The file may be unreadable; `err` is only set when
- * memory runs out. */
+/* Updates the entry of one file in the folder. Returns false and sets `err` only if memory runs
+ * out; an unreadable file is not an error. */
 static bool scan_file(
     struct adapters *adapters, const char *name, struct adapters_scan *scan, struct error *err) {
     char shown[NAME_MAX + 1];
@@ -215,8 +216,8 @@ static bool scan_file(
     struct adapter_entry *entry = entry_find(adapters, name);
     const int fd = folder_open_file(adapters, name, shown, &why);
     if (fd < 0) {
-        /* A link or a pipe is not an adapter; a file that the system does not let us read may be
-         * one. */
+        /* A link or a pipe is not an adapter, so its entry is removed. A file that we may not read
+         * could be one, so its entry stays. */
         log_warning("%s", why.message);
         if (entry)
             entry->marked = why.code == ERROR_IO;

@@ -25,7 +25,7 @@ static bool copy_unmatched(const struct adapter_version *version, struct adapter
     return true;
 }
 
-/* Call with `lock` held. The caller finishes *out, also on failure. */
+/* Call with `lock` held. The caller finishes *out, even on failure. */
 static bool fill(const struct adapter_entry *entry, struct adapter_info *out) {
     const struct adapter_version *version = entry->version;
     *out = (struct adapter_info){

@@ -6,9 +6,9 @@
 #include <string.h>
 
 struct adapter_set {
-    struct adapters *adapters; /* borrowed; NULL: in none, and its overlays are borrowed */
+    struct adapters *adapters; /* borrowed; NULL: no registry, and borrowed overlays */
     struct adapter_use *uses;  /* owned: [count], sorted by name */
-    /* For each use; owns one reference. NULL: its weights are 0. */
+    /* owned: [count], one reference each. NULL: the weights of that use are 0. */
     struct adapter_version **versions;
     int count;
     struct adapter_copies *copies[ADAPTER_COMPONENTS]; /* owns one reference, or NULL */
@@ -37,7 +37,7 @@ int adapter_set_uses(const struct adapter_set *set, const struct adapter_use **o
     return set ? set->count : 0;
 }
 
-/* ---- the uses ---- */
+/* ---- the adapters of a set ---- */
 
 static double weight_of(const struct adapter_use *use, enum component component) {
     return component == COMPONENT_UNET ? use->weight : use->text_encoder_weight;
@@ -47,7 +47,7 @@ static bool is_idle(const struct adapter_use *use) {
     return use->weight == 0 && use->text_encoder_weight == 0;
 }
 
-/* "loras[2].name" */
+/* Writes the name of a request field such as "loras[2].name". */
 static void name_param(char text[48], int index, const char *member) {
     snprintf(text, 48, "loras[%d].%s", index, member);
 }
@@ -62,7 +62,7 @@ static bool weight_check(int index, const char *member, double weight, struct er
         err, param, value, "a number from %g to %g", -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX);
 }
 
-/* Call with `lock` held. The error lists the existing names, as far as they fit. */
+/* Call with `lock` held. The error lists as many existing names as fit. */
 static bool refuse_name(
     const struct adapters *adapters, int index, const char *name, struct error *err) {
     char param[48], names[160] = "";
@@ -70,7 +70,7 @@ static bool refuse_name(
     for (size_t i = 0; i < adapters->entry_count && at < sizeof(names); i++)
         at += (size_t)snprintf(
             names + at, sizeof(names) - at, "%s%s", i ? ", " : "", adapters->entries[i]->name);
-    if (at >= sizeof(names)) /* cut off, perhaps in the middle of a name */
+    if (at >= sizeof(names)) /* cut off, maybe in the middle of a name */
         memcpy(names + sizeof(names) - 6, ", ...", 6);
     name_param(param, index, "name");
     if (adapters->entry_count == 0)
@@ -107,7 +107,7 @@ static bool take_choices(
     return true;
 }
 
-/* Under `lock`. */
+/* Call with `lock` held. */
 static int count_defaults(const struct adapters *adapters) {
     int count = 0;
     for (size_t i = 0; i < adapters->entry_count; i++)
@@ -133,8 +133,8 @@ static bool set_alloc(struct adapter_set *set, int count) {
     return set->uses && set->versions;
 }
 
-/* Call with `lock` held. Returns a set with its uses only; NULL if nothing is asked for, or on an
- * error (*ok is false then). */
+/* Call with `lock` held. Returns a set with only its uses filled in. Returns NULL if no adapter is
+ * asked for, or on an error (*ok is false then). */
 static struct adapter_set *set_begin(struct adapters *adapters, const struct lora_choice *choices,
     int count, bool given, bool *ok, struct error *err) {
     const int asked = given ? count : count_defaults(adapters);
@@ -162,7 +162,7 @@ static struct adapter_set *set_begin(struct adapters *adapters, const struct lor
 
 /* ---- versions and copies ---- */
 
-/* Call with `lock` held. Releases what the set holds, except its uses. */
+/* Call with `lock` held. Releases the versions and copies of the set; its uses stay. */
 static void set_drop(struct adapter_set *set, struct graveyard *dead) {
     for (int i = 0; i < set->count; i++) {
         if (!set->versions[i])
@@ -178,7 +178,8 @@ static void set_drop(struct adapter_set *set, struct graveyard *dead) {
     }
 }
 
-/* Call with `lock` held. Takes the current version of use i's name; false if none is loaded. */
+/* Call with `lock` held. Takes a reference to the current version of use i's name; false if none is
+ * loaded. */
 static bool take_version(struct adapter_set *set, int i) {
     struct adapter_use *use = &set->uses[i];
     struct adapter_entry *entry = entry_find(set->adapters, use->name);
@@ -194,7 +195,8 @@ static bool take_version(struct adapter_set *set, int i) {
     return true;
 }
 
-/* Lists the set's adapters that need copies in a component: at most [set->count]. */
+/* Lists the set's adapters that need copies in a component. `out` has room for set->count of
+ * them. */
 static int copied_sources(
     const struct adapter_set *set, enum component component, struct adapter_source *out) {
     int count = 0;
@@ -210,7 +212,7 @@ static int copied_sources(
     return count;
 }
 
-/* Call with `lock` held. False if the copies are not made yet. */
+/* Call with `lock` held. Takes a reference to the copies; false if they have not been made. */
 static bool take_copies(struct adapter_set *set, enum component component,
     const struct adapter_source *sources, int count) {
     if (count == 0)
@@ -227,7 +229,8 @@ static bool take_copies(struct adapter_set *set, enum component component,
     return false;
 }
 
-/* Call with `lock` held. False if something must be loaded or made; the set then holds nothing. */
+/* Call with `lock` held. Takes all versions and copies. Returns false if one must first be loaded
+ * or made; the set then holds none. */
 static bool take_all(
     struct adapter_set *set, struct adapter_source *sources, struct graveyard *dead) {
     bool ok = true;
@@ -250,7 +253,8 @@ struct asked {
     bool given;
 };
 
-/* Attributes the error to the request's adapter: "loras[2].name"; for a default, to "loras". */
+/* Names the request field of the adapter in the error: "loras[2].name", or "loras" for a
+ * default. */
 static bool blame(const struct asked *asked, const char *name, struct error *err) {
     char param[48] = "loras";
     for (int i = 0; asked->given && i < asked->count; i++)
@@ -260,13 +264,13 @@ static bool blame(const struct asked *asked, const char *name, struct error *err
         return false;
     error_prefix(err, "%s: %s", param, name);
     if (err->code == ERROR_NOT_FOUND)
-        err->code = ERROR_INVALID; /* in a request the name is what is wrong */
+        err->code = ERROR_INVALID; /* the mistake is the name in the request */
     snprintf(err->param, sizeof(err->param), "%s", param);
     snprintf(err->value, sizeof(err->value), "%.*s", (int)sizeof(err->value) - 1, name);
     return false;
 }
 
-/* The callers of these functions up to defaults_prepare hold `work`. */
+/* Call the functions from here to defaults_prepare with `work` held. */
 
 static bool load_version(
     struct adapter_set *set, int i, const struct asked *asked, struct error *err) {
@@ -322,7 +326,8 @@ static bool load_all(struct adapter_set *set, const struct asked *asked,
     return ok;
 }
 
-/* The choices of a request without `loras` if `changed` were a default with these weights. */
+/* Returns the choices that a request without `loras` would get if `changed` were a default with
+ * these weights. The caller frees them. */
 static struct lora_choice *defaults_with(const struct adapters *adapters,
     const struct adapter_entry *changed, double weight, double text_encoder_weight, int *count) {
     struct lora_choice *choices = calloc(adapters->entry_count, sizeof(*choices));
@@ -358,7 +363,7 @@ bool defaults_prepare(struct adapters *adapters, const struct adapter_entry *cha
     if (!sources)
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for a list of adapters");
     ok = ok && load_all(set, &asked, sources, err);
-    adapter_set_release(set); /* the copies it made are kept for the next request */
+    adapter_set_release(set); /* its copies are kept for the next request */
     free(sources);
     free(choices);
     return ok;
@@ -408,8 +413,9 @@ static bool make_overlay(struct adapter_set *set, enum component component, stru
     return true;
 }
 
-/* Call with `lock` held. Finds or makes the key for these weights of the text encoder. Equal
- * weights get the same key unless TEXT_KEYS_MAX others came between; different weights never do. */
+/* Call with `lock` held. Finds or makes the key for these weights of the text encoder. Different
+ * weights never share a key. Equal weights get the same key, unless TEXT_KEYS_MAX other
+ * combinations were used in between. */
 static bool number_text(
     struct adapter_set *set, struct adapter_source *sources, struct error *err) {
     struct adapters *adapters = set->adapters;

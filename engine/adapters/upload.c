@@ -12,17 +12,17 @@
 #include <unistd.h>
 
 struct adapter_upload {
-    struct adapter_upload *next; /* in the registry's list; its `lock` guards these four */
-    double heard_s;              /* when the latest bytes came */
-    bool ending;                 /* everything has arrived */
-    bool passed;                 /* it was silent too long, and another upload has its name */
+    struct adapter_upload *next; /* registry's list; its `lock` guards these four */
+    double heard_s;              /* when the last bytes arrived */
+    bool ending;                 /* all bytes have arrived */
+    bool passed;                 /* silent for too long: another upload has its name */
     struct adapters *adapters;   /* borrowed */
     char name[ADAPTER_NAME_MAX_BYTES + 1];
-    char temporary[64]; /* name of its file until it gets the adapter's name; then "" */
+    char temporary[64]; /* name of its file until that is renamed; then "" */
     int fd;
     uint64_t announced, written; /* bytes; announced 0: unknown */
-    uint64_t taken;              /* of the disk (base/disk_room.h) */
-    bool is_own;                 /* of a training job, for which some of the disk is reserved */
+    uint64_t taken;              /* bytes reserved on the disk (base/disk_room.h) */
+    bool is_own;                 /* by a training job, which has reserved disk space */
 };
 
 static bool too_large(uint64_t bytes, struct error *err) {
@@ -65,7 +65,7 @@ static bool enter(struct adapter_upload *upload, struct error *err) {
                          upload->name, patience);
 }
 
-/* Call when bytes have come or, with `ending`, all of them. Fails if the upload has lost its
+/* Call when bytes have arrived. `ending`: these were the last. Fails if the upload has lost its
  * name. */
 static bool keeps_name(struct adapter_upload *upload, bool ending, struct error *err) {
     struct adapters *adapters = upload->adapters;
@@ -114,7 +114,7 @@ static bool begin(struct adapters *adapters, const char *name, uint64_t bytes, b
         adapters, upload->temporary, sizeof(upload->temporary), err);
     if (upload->fd < 0)
         upload->temporary[0] = 0;
-    /* Finds out now if the disk has no room for it. */
+    /* Fails early if the disk has no room for the file. */
     if (upload->fd >= 0 && (is_own || disk_room_check(upload->fd, bytes, upload->name, err))) {
         *out = upload;
         return true;
@@ -150,7 +150,7 @@ bool adapter_upload_write(
     return keeps_name(upload, false, err);
 }
 
-/* The caller holds `work`. Loads the file, and gives it the name only if that succeeds. */
+/* Call with `work` held. Loads the file, and gives it the name only if loading succeeds. */
 static bool upload_take(struct adapter_upload *upload, struct error *err) {
     struct adapters *adapters = upload->adapters;
     struct file_identity identity;

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Changes of a bias, and changes that are not a product of two factors, need a working copy. The
- * file alone decides this, whatever else a request names. */
+/* Changes of a bias, and changes that are not a product of two factors, need a working copy. Apart
+ * from the `merge` option, only the file decides this, not the other adapters of a request. */
 static bool needs_copy(const struct adapters *adapters, const struct adapter_module *module) {
     return !module->low_rank || module->has_bias || adapters->options.merge;
 }
@@ -14,7 +14,7 @@ static bool no_memory(const char *path, struct error *err) {
     return error_set(err, ERROR_NO_MEMORY, "%s: no memory for the list of its modules", path);
 }
 
-/* Sorts the modules into pairs and copies; *bytes: size of the pairs' factors. */
+/* Sorts the modules into pairs and copies. *bytes: size of the pairs' factors. */
 static bool sort_modules(
     const struct adapters *adapters, struct adapter_version *v, size_t *bytes) {
     size_t count;
@@ -86,7 +86,7 @@ bool version_open(const struct adapters *adapters, int fd, const char *path,
     return true;
 }
 
-/* Places the factors of one module; `numbers` has room for both. */
+/* Copies the two factors of one module to the device. `numbers` has room for both factors. */
 static bool place(struct adapters *adapters, const struct adapter_module *m, float *numbers,
     struct placed_pair *out, struct error *err) {
     const struct named_weight *target = m->target;

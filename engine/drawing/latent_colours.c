@@ -5,13 +5,13 @@
 
 #define TERMS_MAX (LATENT_COLOURS_CHANNELS_MAX + 1)
 
-/* Squares of 16 px in the upper half, for detail, and of 32 px in the lower half, for flat colours.
- * Each latent of a VAE like that of SD 1.5 depends on about 10 latents around it. */
+/* Draws squares of 16 px in the upper half for detail, and of 32 px in the lower half for flat
+ * colours. Each latent of a VAE like SD 1.5's depends on about 10 latents around it. */
 void latent_colours_fill(float *picture) {
     uint32_t state = 1;
     float colours[LATENT_COLOURS_PX / 16][LATENT_COLOURS_PX / 16][3];
     for (int i = 0; i < (int)(sizeof(colours) / sizeof(float)); i++) {
-        state = state * 1664525u + 1013904223u; /* Numerical Recipes' */
+        state = state * 1664525u + 1013904223u; /* the constants of Numerical Recipes */
         ((float *)colours)[i] = (float)(state >> 8) / (float)(1 << 23) - 1;
     }
     for (int y = 0; y < LATENT_COLOURS_PX; y++) {
@@ -54,7 +54,7 @@ static bool solve(double a[TERMS_MAX][TERMS_MAX], double b[TERMS_MAX][3], int n)
     return true;
 }
 
-/* The mean colour of the pixels that latent (y, x) covers. */
+/* Computes the mean colour of the pixels that latent (y, x) covers. */
 static void mean_colour(const float *picture, int side, int y, int x, double out[3]) {
     const int px = LATENT_COLOURS_PX / side;
     out[0] = out[1] = out[2] = 0;
@@ -91,7 +91,7 @@ bool latent_colours_fit(const float *latents, int side, int stride, int channels
         }
     free(picture);
     for (int i = 0; i < n; i++)
-        a[i][i] += 1e-6 * side * side; /* a channel that is always 0 gets weight 0 */
+        a[i][i] += 1e-6 * side * side; /* so a channel that is always 0 gets weight 0 */
     bool finite = solve(a, b, n);
     *out = (struct latent_colours){ .channels = channels };
     for (int i = 0; finite && i < n; i++)
@@ -110,7 +110,7 @@ void latent_colours_apply(
             float value = colours->weights[k][channels];
             for (int c = 0; c < channels; c++)
                 value += colours->weights[k][c] * latents[c * pixels + i];
-            /* also turns NaN into a colour */
+            /* fmaxf also turns NaN into a colour. */
             *out++ = (uint8_t)lrintf(fminf(fmaxf(value * 0.5f + 0.5f, 0), 1) * 255);
         }
 }

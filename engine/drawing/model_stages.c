@@ -13,19 +13,20 @@
 #include <string.h>
 
 #define SIZES_MAX 6   /* latent sizes with a slab, in use or idle */
-#define NEEDS_MAX 128 /* remembered kinds of calls */
+#define NEEDS_MAX 128 /* remembered memory needs */
 
 /* The memory for all images of one latent size. */
 struct slab {
     struct arena *arena; /* owned; NULL: the slab is free */
     struct sampler sampler;
-    const struct resolved_request *requests[SAMPLER_MAX_IMAGES]; /* of each row's image, or NULL */
+    const struct resolved_request
+        *requests[SAMPLER_MAX_IMAGES]; /* of the image in each row; NULL: none */
     const struct image *images[SAMPLER_MAX_IMAGES];
-    int texts[SAMPLER_MAX_IMAGES]; /* number of the request's text that is the prompt */
-    int64_t used;                  /* time of the latest use */
+    int texts[SAMPLER_MAX_IMAGES]; /* index of the prompt in the request's texts */
+    int64_t used;                  /* clock of the last use */
 };
 
-/* What one kind of call needs of the common arena, and its work. */
+/* How many bytes of the common arena one kind of call takes, and its flops. */
 enum part {
     PART_TEXTS = 1,
     PART_STEP = 2,
@@ -38,7 +39,7 @@ enum part {
 struct need {
     enum part part; /* 0: free */
     int64_t height, width;
-    int rows, tokens; /* tokens: limit for the text of a row */
+    int rows, tokens; /* tokens: most tokens of a row's text */
     size_t bytes;
     double flops;
 };
@@ -48,9 +49,10 @@ struct model_stages {
     struct slab slabs[SIZES_MAX];
     struct need needs[NEEDS_MAX];
     int next_need;            /* the entry to overwrite next */
-    struct text_cache *cache; /* owned; NULL: there was no memory for it */
+    struct text_cache *cache; /* owned; NULL: allocating it failed */
     int64_t clock;
-    /* The previous UNet call and its memory need; call_count is 0 after an image came or left. */
+    /* The previous UNet call and the memory it needs. call_count is 0 after an image joined or
+     * left. */
     const struct image *call[UNET_CALL_MAX_IMAGES];
     int call_count;
     size_t call_bytes;
@@ -87,7 +89,7 @@ static int call_images(void *user, const struct resolved_request *request) {
     return fit < 1 ? 1 : (int)fit;
 }
 
-/* Index of the text that is the prompt of image `index`. */
+/* Returns the index in r->texts of the prompt of image `index`. */
 static int text_of(const struct resolved_request *r, int index) {
     return index / r->asked.num_images + (r->guided ? 1 : 0);
 }
@@ -123,8 +125,8 @@ static void fill_image(const struct resolved_request *r, int index, float *laten
 
 /* --- the models --- */
 
-/* context: [1][the text's tokens][hidden]. Taken from the cache if it is there; texts that came
- * encoded are not cached. */
+/* context: [1][the text's tokens][hidden]. Uses the cached encoding if there is one. Texts that the
+ * client sent encoded are not cached. */
 static void encode_text(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int text, int clip_skip, const struct tensor *context) {
     const struct text_key key = {
@@ -160,7 +162,7 @@ static int clip_skip_of(const struct resolved_request *r, bool prompt) {
     return prompt || r->asked.prompt_syntax == PROMPT_SYNTAX_A1111 ? r->asked.clip_skip : 0;
 }
 
-/* Computes the keys and values of the image's texts. */
+/* Computes the UNet's keys and values for the image's texts. */
 static void encode_texts(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int index, struct sampler *sampler, struct image *image) {
     for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
@@ -172,10 +174,10 @@ static void encode_texts(struct compute *c, const struct model_stages *m,
         sampler_encode_text(c, sampler, image, prompt, &context);
         arena_release(c->arena, mark);
     }
-    compute_synchronize(c); /* so that its time is measured */
+    compute_synchronize(c); /* so that the time is measured here */
 }
 
-/* With the given `tiled`; a picture no larger than a tile is handled whole anyway. */
+/* A picture that is no larger than a tile is handled whole even if `tiled` is true. */
 static struct vae_stage vae_stage_of(
     const struct model_stages *m, const struct resolved_request *r, bool tiled) {
     return (struct vae_stage){
@@ -186,7 +188,7 @@ static struct vae_stage vae_stage_of(
     };
 }
 
-/* Whether the VAE handles the request's pictures in tiles; CHOICE_AUTO: only if there is no memory
+/* Whether the VAE handles the request's pictures in tiles. CHOICE_AUTO: only if memory is too short
  * for the whole picture. */
 static enum choice tiling_of(const struct model_stages *m, const struct resolved_request *r) {
     if (!vae_stage_has_tiles(m->models.vae, r->asked.height, r->asked.width))
@@ -196,12 +198,12 @@ static enum choice tiling_of(const struct model_stages *m, const struct resolved
 
 /* --- memory needs --- */
 
-/* A dry run of parts of a drawing, with its own sampler. */
+/* A dry run of some parts of a drawing, with a sampler of its own. */
 struct rehearsal {
     const struct model_stages *m;
     const struct resolved_request *request;
     unsigned parts;
-    struct image images[UNET_CALL_MAX_IMAGES]; /* in one UNet call */
+    struct image images[UNET_CALL_MAX_IMAGES]; /* of one UNet call */
     int count, tokens;
     size_t sampler_bytes; /* output */
     double flops;         /* output */
@@ -267,8 +269,8 @@ static struct need *find_need(struct model_stages *m, const struct need *like) {
     return NULL;
 }
 
-/* Returns the need of one part for the images in the rehearsal, measured unless it is remembered.
- * With overlays or vectors it depends on these, and is measured each time. */
+/* Returns the memory need of one part for the images in the rehearsal. Measures it unless it is
+ * remembered. A need with overlays or vectors depends on them, so it is measured each time. */
 static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r, struct need *out,
     struct error *err) {
     *out = (struct need){
@@ -299,7 +301,7 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
 static void rehearse_one(const struct resolved_request *request, struct rehearsal *r) {
     *r = (struct rehearsal){ .request = request, .count = 1, .tokens = longest_text(request) };
     fill_image(request, 0, NULL, NULL, &r->images[0]);
-    /* No text of its images needs more than the longest one. */
+    /* Measures with the longest text, which needs the most memory. */
     r->images[0].text_tokens[0] = r->images[0].text_tokens[1] = r->tokens;
 }
 
@@ -353,7 +355,7 @@ static void drop_slab(struct slab *slab) {
     *slab = (struct slab){ 0 };
 }
 
-/* Frees the least recently used sampler without images; false if there is none. */
+/* Frees the least recently used sampler that has no images. Returns false if there is none. */
 static bool drop_idle(struct model_stages *m) {
     struct slab *oldest = NULL;
     for (int i = 0; i < SIZES_MAX; i++) {
@@ -373,8 +375,8 @@ static bool is_busy(const struct model_stages *m) {
     return false;
 }
 
-/* Clears the recordings before the arena grows: they hold addresses in its old block, and memory
- * that may be needed. */
+/* Clears the recordings before the arena grows. They hold addresses in the arena's old block, and
+ * they take memory that may be needed. */
 static bool reserve_once(struct model_stages *m, size_t bytes, struct error *err) {
     if (bytes > arena_reserved_bytes(m->models.arena))
         recordings_clear(m->models.recordings);
@@ -388,7 +390,7 @@ static bool reserve(struct model_stages *m, size_t bytes, struct error *err) {
     return true;
 }
 
-/* Reserves memory for the VAE on one picture, whole or in tiles. */
+/* Reserves memory to encode or decode one picture with the VAE, whole or in tiles. */
 static bool reserve_vae(struct model_stages *m, const struct resolved_request *request,
     bool encodes, bool *tiled, struct error *err) {
     struct rehearsal r;
@@ -411,7 +413,7 @@ static bool reserve_vae(struct model_stages *m, const struct resolved_request *r
     return get_need(m, tile, &r, &need, err) && reserve(m, need.bytes, err);
 }
 
-/* Reserves memory for all parts of one picture drawn alone. */
+/* Reserves memory for every part of drawing one picture alone. */
 static bool reserve_one(
     struct model_stages *m, const struct resolved_request *request, struct error *err) {
     struct rehearsal r;
@@ -459,7 +461,7 @@ static void make_sampler(struct compute *c, void *user) {
     sampler_init(c, making->sampler, making->unet, &making->size);
 }
 
-/* Makes a sampler in an arena of its own. */
+/* Creates a sampler in a new arena. */
 static bool create_sampler(struct model_stages *m, const struct sampler_size *size,
     struct arena **arena, struct sampler *out, struct error *err) {
     struct sampler_making making = { out, m->models.unet, *size };
@@ -502,8 +504,8 @@ static struct slab *free_slab(struct model_stages *m) {
     }
 }
 
-/* The most images of a size in progress at once: those of a call, and as many again that were
- * overtaken. */
+/* Returns the most images of one size in progress at once: the images of a call, and as many again
+ * that wait while others are drawn. */
 static int images_max(struct model_stages *m, const struct resolved_request *r) {
     const int wanted = 2 * call_images(m, r);
     return wanted < 4 ? 4 : wanted > SAMPLER_MAX_IMAGES ? SAMPLER_MAX_IMAGES : wanted;
@@ -536,7 +538,7 @@ static bool create_slab(struct model_stages *m, const struct resolved_request *r
     return true;
 }
 
-/* Moves a slab to a sampler of another size, in another arena. */
+/* Moves a slab's images to a sampler of another size in a new arena. */
 static bool resize_slab(
     struct model_stages *m, struct slab *slab, const struct sampler_size *size, struct error *err) {
     struct slab grown = *slab;
@@ -550,12 +552,12 @@ static bool resize_slab(
         return false;
     }
     arena_destroy(slab->arena);
-    m->call_count = 0; /* its memory has moved */
-    *slab = grown;     /* images point to slab->sampler, which stays where it is */
+    m->call_count = 0; /* the images' memory has moved */
+    *slab = grown;     /* images keep pointing to slab->sampler */
     return true;
 }
 
-/* Doubles the number of rows. */
+/* Doubles the slab's rows, up to images_max. */
 static bool grow_slab(struct model_stages *m, struct slab *slab, const struct resolved_request *r,
     struct error *err) {
     const int most = images_max(m, r), images = 2 * slab->sampler.size.images;
@@ -567,7 +569,7 @@ static bool grow_slab(struct model_stages *m, struct slab *slab, const struct re
     return resize_slab(m, slab, &size, err);
 }
 
-/* Makes room for longer texts, if the request's do not fit. */
+/* Enlarges the slab's text memory if the request's texts do not fit. */
 static bool lengthen_slab(struct model_stages *m, struct slab *slab,
     const struct resolved_request *r, struct error *err) {
     struct sampler_size size = slab->sampler.size;
@@ -577,7 +579,7 @@ static bool lengthen_slab(struct model_stages *m, struct slab *slab,
     return resize_slab(m, slab, &size, err);
 }
 
-/* --- the table --- */
+/* --- the functions of the table --- */
 
 static struct slab *slab_of(struct model_stages *m, const struct image *image) {
     struct slab *slab = m->slabs;
@@ -597,7 +599,7 @@ static void leave(void *user, struct image *image) {
     image->brownian = NULL;
 }
 
-/* Finds another image of the same request and prompt, whose encoded texts can be copied. */
+/* Finds another image of the same request and prompt, so that its encoded texts can be copied. */
 static const struct image *find_like(const struct slab *slab, const struct image *image) {
     for (int row = 0; row < SAMPLER_MAX_IMAGES; row++)
         if (row != image->row && slab->images[row] &&
@@ -625,8 +627,8 @@ static bool place_image(struct model_stages *m, const struct resolved_request *r
     return true;
 }
 
-/* Makes the Brownian motion of an image whose plan needs it. Called early, so that noise is drawn
- * while the texts are encoded. */
+/* Creates the Brownian motion of an image whose plan needs it. Called early, so that its noise is
+ * drawn while the texts are encoded. */
 static bool create_motion(
     const struct resolved_request *r, int index, struct image *image, struct error *err) {
     const int64_t count = (int64_t)r->latent_channels * r->latent_height * r->latent_width;
@@ -635,7 +637,7 @@ static bool create_motion(
                &image->brownian, err);
 }
 
-/* Makes the image's start from the request's pictures, if it brings some. */
+/* Makes the image's start from the request's pictures, if the request has any. */
 static bool create_start(const struct model_stages *m, const struct resolved_request *r,
     struct image *image, struct image_start *out, struct error *err) {
     *out = (struct image_start){ 0 };
@@ -691,7 +693,8 @@ static bool is_call_before(const struct model_stages *m, struct image *const *im
            memcmp(m->call, images, sizeof(struct image *) * (size_t)count) == 0;
 }
 
-/* Measures with each image's overlay in every row, which is enough for any mixture of them. */
+/* Measures the call once for each overlay, used in all rows. The largest result is enough for any
+ * mixture of the overlays. */
 static bool measure_call(struct model_stages *m, struct image *const *images, int count,
     size_t *bytes, struct error *err) {
     const struct slab *slab = slab_of(m, images[0]);
@@ -735,8 +738,8 @@ static int by_row(const void *a, const void *b) {
     return x->row - y->row;
 }
 
-/* Sorts the images by their rows, so that operations handle neighbouring rows together, and an
- * image that stays in the calls finds its texts in the same place. */
+/* Sorts the images by row, so that one operation handles neighbouring rows. An image that stays in
+ * the calls also keeps its row of `kv`, and its texts are not copied again. */
 static bool step(void *user, struct image *const *images, int count, struct error *err) {
     struct model_stages *m = user;
     struct compute c = compute_of(m);

@@ -1,4 +1,4 @@
-/* Runs the safety checker over a drawn picture before anybody sees it. */
+/* Runs the safety checker over a drawn picture before the picture is delivered. */
 #ifndef ENGINE_DRAWING_PICTURE_CHECK_H
 #define ENGINE_DRAWING_PICTURE_CHECK_H
 
@@ -9,8 +9,8 @@
 void picture_check_run(
     struct compute *c, const struct safety_checker *checker, const float *input, float *embedding);
 
-/* Checks an RGB picture [height][width][3]; a flagged one becomes black. The arena must have room
- * for picture_check_run. */
+/* Checks an RGB picture [height][width][3], and makes it black if it is flagged. The arena must
+ * have room for picture_check_run. */
 bool picture_check(struct compute *c, const struct safety_checker *checker, uint8_t *pixels,
     int width, int height, struct safety_scores *out, struct error *err)
     __attribute__((warn_unused_result));

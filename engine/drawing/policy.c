@@ -15,15 +15,15 @@ static bool goes_before(const struct policy_image *a, const struct policy_image 
     return a->state < b->state;
 }
 
-/* The images to choose from. */
+/* The images that policy_choose chooses from. */
 struct choice {
     const struct policy_image *images;
     int count;
     const struct policy_limits *limits;
-    int callers; /* callers with images, counted up to the most images of a call */
+    int callers; /* callers with images, at most UNET_CALL_MAX_IMAGES */
 };
 
-/* The rows of a call, or of one caller's images in it. */
+/* Returns the number of rows in the call, or only of `caller`'s images if it is not NULL. */
 static int rows_of(const struct choice *c, const struct policy_call *call, const uint64_t *caller) {
     int rows = 0;
     for (int i = 0; i < call->count; i++) {
@@ -50,7 +50,8 @@ static int count_callers(const struct policy_image *images, int count) {
     return callers;
 }
 
-/* Whether every other caller in the call keeps its share if the image joins. */
+/* Whether the image can join without slowing another caller in the call beyond its share
+ * (policy.h). */
 static bool slows_nobody(
     const struct choice *c, const struct policy_call *call, const struct policy_image *image) {
     const double cost = cost_of(c, rows_of(c, call, NULL) + image->rows);
@@ -78,8 +79,8 @@ static bool is_chosen(const struct policy_call *call, int index) {
     return false;
 }
 
-/* Index of the first image that is not chosen yet and, if there is a head, can join its call; -1:
- * none. */
+/* Returns the index of the first-ranked image that is not chosen yet and can join the call; -1 if
+ * there is none. If the call is empty, any image can join. */
 static int find_next(const struct choice *c, const struct policy_call *call) {
     int best = -1;
     for (int i = 0; i < c->count; i++) {
@@ -93,7 +94,7 @@ static int find_next(const struct choice *c, const struct policy_call *call) {
     return best;
 }
 
-/* Keeps the head and as many images behind it as make the time of a row the least. */
+/* Keeps the first image and as many images after it as give the least time per row. */
 static void keep_what_pays(const struct choice *c, struct policy_call *call) {
     int rows = c->images[call->images[0]].rows, kept = 1;
     double least = (1 - POLICY_GAIN) * cost_of(c, rows) / rows;

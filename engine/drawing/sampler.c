@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Some images and one UNet call for them. The call has `rows` rows: `guided` unconditional ones,
- * then `count` conditional ones. */
+/* One UNet call and its images. The call has `rows` rows: first `guided` unconditional rows, then
+ * `count` conditional ones. */
 struct tick {
     struct compute *c;
     struct sampler *s;
@@ -29,18 +29,18 @@ static const struct scheduler_evaluation *evaluation_of(const struct image *imag
     return &image->plan->evaluations[image->evaluations];
 }
 
-/* Neighbouring images of a call whose rows of terms are neighbours too, so that one operation
- * handles them all: with coefficients of their own, but the same tensors. */
+/* Consecutive images of a call whose rows of terms are consecutive too. One operation handles them
+ * all, with a coefficient for each image. */
 struct run {
-    int first, count;         /* indices in the tick's images and in its conditional rows */
+    int first, count;         /* indices into tick.images and its conditional rows */
     int unconditional;        /* the first image's unconditional row, if guided */
-    int row;                  /* the first image's row of terms */
+    int row;                  /* row of terms of the first image */
     const struct image *head; /* the first image */
 };
 
 typedef bool are_alike(const struct image *a, const struct image *b);
 
-/* Finds the run after `run`, which is zeroed before the first call; false after the last. */
+/* Replaces `run` by the next run; a zeroed one gives the first. Returns false after the last. */
 static bool next_run(const struct tick *t, are_alike *alike, struct run *run) {
     int first = run->first + run->count, unconditional = run->unconditional;
     if (run->count && run->head->guided)
@@ -91,7 +91,7 @@ static void divide(
                .terms = { x }, .count = 1, .coefficients = ones, .divisors = divisors, .y = y });
 }
 
-/* Whether the UNet sees mask and masked picture beside the sample. */
+/* Whether the UNet also takes the mask and the masked picture as input. */
 static bool inpaints(const struct sampler *s) {
     const struct unet_config *config = unet_get_config(s->unet);
     return config->in_channels != config->out_channels;
@@ -111,7 +111,7 @@ static bool start_alike(const struct image *a, const struct image *b) {
            !a->start == !b->start;
 }
 
-/* Fills `drawn` on the device, from torch's CUDA generators. */
+/* Fills the run's rows of `drawn` on the device, with the numbers of torch's CUDA generator. */
 static void draw_on_device(const struct tick *t, const struct run *run) {
     struct tensor drawn = call_rows(&t->s->drawn, run);
     uint64_t seeds[UNET_CALL_MAX_IMAGES], offsets[UNET_CALL_MAX_IMAGES];
@@ -125,8 +125,8 @@ static void draw_on_device(const struct tick *t, const struct run *run) {
         t->images[run->first + i]->generator.offset += (uint64_t)philox_rounds(elements);
 }
 
-/* Fills `drawn` from the host's generators or the Brownian motions. The numbers pass through the
- * memory of the image's result. */
+/* Fills the run's rows of `drawn` from the host's generators or from the Brownian motions.
+ * image->latents holds the numbers until they are uploaded. */
 static void draw_on_host(const struct tick *t, const struct run *run, bool brownian) {
     for (int i = run->first; i < run->first + run->count; i++) {
         struct image *image = t->images[i];
@@ -146,8 +146,8 @@ static void upload_given(const struct tick *t, const struct run *run) {
     }
 }
 
-/* Fills `noise`: each image's from its own generator in torch's order, or, before its first step,
- * what it is given. */
+/* Fills the run's rows of `noise`. Before the first step, an image with init_latents gets these.
+ * Otherwise each image draws from its own generator, in torch's order. */
 static void make_noise(const struct tick *t, const struct run *run, bool first_step) {
     bool brownian = !first_step && evaluation_is_brownian(evaluation_of(run->head));
     if (first_step && run->head->init_latents)
@@ -173,8 +173,8 @@ static bool never_alike(const struct image *a, const struct image *b) {
     return false;
 }
 
-/* The run's rows of the input, from row `first` on: sample / divisors, followed by what is shown
- * beside it. */
+/* Fills the run's rows of `input`, from row `first` on: sample / divisors, followed by the mask and
+ * the masked picture if the UNet takes them. */
 static void show(const struct tick *t, const struct run *run, const float *divisors, int first) {
     const struct sampler *s = t->s;
     const struct tensor sample = term_rows(s, TERM_SAMPLE, run);
@@ -189,7 +189,7 @@ static void show(const struct tick *t, const struct run *run, const float *divis
     op_concat(t->c, &(struct concat_args){ &scaled, &shown, &input });
 }
 
-/* Fills `input` with the samples, scaled as each image's scheduler requires. */
+/* Fills `input` with the samples, divided as each image's scheduler requires. */
 static void fill_input(const struct tick *t) {
     float divisors[UNET_CALL_MAX_IMAGES];
     for (struct run run = { 0 }; next_run(t, always_alike, &run);) {
@@ -201,7 +201,7 @@ static void fill_input(const struct tick *t) {
     }
 }
 
-/* The rows of text_kv that belong to an image. */
+/* The next two functions return the rows of text_kv that belong to an image. */
 static int unconditional_text(const struct image *image) {
     return 2 * image->row;
 }
@@ -210,13 +210,13 @@ static int conditional_text(const struct image *image) {
     return 2 * image->row + 1;
 }
 
-/* A device that records keeps a recording for each number of rows. Many numbers would push each
- * other out, so odd ones above 6 are rounded up by a row that nobody reads. */
+/* A recording device keeps one recording for each number of rows. To keep few of them, an odd
+ * number above 6 is rounded up by a padding row whose result is not read. */
 static int recorded_rows(const struct compute *c, int rows) {
     return c->kernels->recorder && rows > 6 ? (rows + 1) / 2 * 2 : rows;
 }
 
-/* The first `tokens` of a row of text_kv or kv. */
+/* Returns the first `tokens` tokens of a row of text_kv or kv. */
 static struct tensor text_row(const struct tensor *kv, int row, int tokens) {
     struct tensor text = tensor_rows(kv, row, 1);
     text.shape[1] = tokens;
@@ -233,8 +233,8 @@ static void copy_row(
     copy(c, &x, tensor_rows(to, to_row, 1));
 }
 
-/* Fills `kv` with the texts of each row, copied only if the previous tick left another text there;
- * and `lengths`. */
+/* Fills `kv` with the text of each row, and `lengths`. A text that is already there from the
+ * previous tick is not copied again. */
 static void fill_kv(const struct tick *t) {
     struct sampler *s = t->s;
     int texts[2 * UNET_CALL_MAX_IMAGES], unconditional = 0;
@@ -256,18 +256,19 @@ static void fill_kv(const struct tick *t) {
     }
     const int rows = recorded_rows(t->c, t->rows);
     if (rows > t->rows)
-        lengths[t->rows] = 1; /* the row that nobody reads */
+        lengths[t->rows] = 1; /* the padding row of recorded_rows */
     const struct tensor uploaded = tensor_rows(&s->lengths, 0, rows);
     compute_upload(t->c, lengths, &uploaded);
 }
 
-/* The changes to the UNet's weights for each row of a call. */
+/* The changes that each row of a call makes to the UNet's weights. */
 struct call_overlay {
     const struct row_overlay *rows[UNET_CALL_MAX_ROWS];
     struct overlay overlay;
 };
 
-/* For c->overlay: covers the first `count` rows; NULL if no row changes any weight. */
+/* Returns the value for c->overlay that covers the first `count` rows; NULL if no row changes any
+ * weight. */
 static const struct overlay *use_overlay(struct call_overlay *o, int count) {
     bool any = false;
     for (int row = 0; row < count; row++)
@@ -287,8 +288,8 @@ static const struct overlay *overlay_of(const struct tick *t, int rows, struct c
     return use_overlay(o, rows);
 }
 
-/* Encodes the timesteps of the image's evaluations from the current one on, at most one per line. A
- * dry run encodes all lines, so that its memory is enough for any schedule. */
+/* Encodes the timesteps of the image's next evaluations into its SAMPLER_TIME_LINES lines. A dry
+ * run encodes all lines, so that its memory is enough for any schedule. */
 static void encode_timesteps(const struct tick *t, const struct image *image) {
     struct sampler *s = t->s;
     float timesteps[SAMPLER_TIME_LINES] = { 0 };
@@ -311,8 +312,9 @@ static void encode_timesteps(const struct tick *t, const struct image *image) {
         s->time_first[image->row] = image->evaluations;
 }
 
-/* The line of the image's next evaluation. Encodes it if needed, or copies it from an earlier image
- * of the call with the same schedule and adapters whose lines start at this evaluation. */
+/* Returns the line of time_table for the image's next evaluation. If it is missing, copies the
+ * lines of an earlier image in the call that has the same schedule, adapters and evaluation, or
+ * else encodes them. */
 static int time_line(const struct tick *t, int index) {
     struct sampler *s = t->s;
     const struct image *image = t->images[index];
@@ -337,8 +339,8 @@ static int time_line(const struct tick *t, int index) {
     return image->row * SAMPLER_TIME_LINES;
 }
 
-/* Fills `time_ids`: for each row the line of its image; for a row that nobody reads, the line of
- * the last row. */
+/* Fills `time_ids`: for each row, the line of its image. The padding row gets the line of the last
+ * row. */
 static void fill_times(const struct tick *t) {
     struct sampler *s = t->s;
     const int rows = recorded_rows(t->c, t->rows);
@@ -370,8 +372,8 @@ static void run_unet(struct compute *c, const void *user) {
         &call->lengths, &predicted);
 }
 
-/* predicted = unet(input, lines of time_table, kv). For one number of rows and one size the calls
- * are the same at every tick, so that a device may replay them. */
+/* predicted = unet(input, lines of time_table, kv). Calls with the same number of rows and the same
+ * size are identical at every tick, so a device may replay them. */
 static void predict(const struct tick *t) {
     const struct sampler *s = t->s;
     int rows = recorded_rows(t->c, t->rows);
@@ -398,7 +400,7 @@ static double unbiased_std(const float *x, int64_t count) {
     return sqrt(squares / (double)(count - 1));
 }
 
-/* Computes the standard deviation of each image. */
+/* Computes the standard deviation of each image in `t`. */
 static void deviations(
     struct compute *c, const struct tensor *t, double out[UNET_CALL_MAX_IMAGES]) {
     const float *x = compute_view(c, t);
@@ -450,7 +452,8 @@ static void guide(const struct tick *t, const struct run *run) {
         rescale_guidance(t, run, &conditional, &output);
 }
 
-/* The run's tensor of a term: terms that last are in the images' rows, the others in the call's. */
+/* Returns the run's tensor of a term. Terms that last from tick to tick are in the images' rows,
+ * the others in the rows of the call. */
 static struct tensor find_term(const struct tick *t, const struct run *run, int term) {
     if (term == TERM_OUTPUT)
         return run->head->guided ? call_rows(&t->s->guided, run)
@@ -458,8 +461,8 @@ static struct tensor find_term(const struct tick *t, const struct run *run, int 
     return term == TERM_NOISE ? call_rows(&t->s->noise, run) : term_rows(t->s, term, run);
 }
 
-/* Writes x0, as predicted from the model's output, to image->preview on the host. Reuses
- * `difference`, which guidance no longer needs. */
+/* Writes x0, as predicted from the model's output, to image->preview on the host. Uses `difference`
+ * as scratch: guidance is done with it. */
 static void preview(const struct tick *t, const struct run *run) {
     struct image *image = t->images[run->first];
     float weights[2];
@@ -485,7 +488,8 @@ static bool draw_alike(const struct image *a, const struct image *b) {
            a->generator.kind == b->generator.kind;
 }
 
-/* Whether the updates read and write the same terms; their weights may differ. */
+/* Whether the next updates of both images read and write the same terms. Their weights may
+ * differ. */
 static bool update_alike(const struct image *a, const struct image *b) {
     const struct scheduler_evaluation *x = evaluation_of(a), *y = evaluation_of(b);
     bool alike = x->update_count == y->update_count;
@@ -497,15 +501,15 @@ static bool update_alike(const struct image *a, const struct image *b) {
     return alike;
 }
 
-/* Applies the run's `index`th update. */
+/* Applies update number `index` of each image in the run. */
 static void apply_update(const struct tick *t, const struct run *run, int index) {
     const struct scheduler_update *head = &evaluation_of(run->head)->updates[index];
     struct tensor terms[TERM_COUNT], target = find_term(t, run, head->target);
     int used[TERM_COUNT], count = 0;
     for (int term = 0; term < TERM_COUNT; term++)
         if (head->weights[term] != 0)
-            used[count++] = term; /* at most COMBINE_MAX_TERMS, as scheduler_plan_create checks */
-    if (count == 0)               /* a step without any weights: 0 times the sample */
+            used[count++] = term; /* at most COMBINE_MAX_TERMS: scheduler_plan_create checks */
+    if (count == 0)               /* all weights are 0: 0 times the sample */
         used[count++] = TERM_SAMPLE;
     float weights[UNET_CALL_MAX_IMAGES * COMBINE_MAX_TERMS], divisors[UNET_CALL_MAX_IMAGES];
     struct combine_args args = {
@@ -529,7 +533,8 @@ static bool keep_alike(const struct image *a, const struct image *b) {
     return a->keeps == b->keeps;
 }
 
-/* Restores the picture where it is masked out, at the noise level of the next evaluation. */
+/* Restores the part of the picture that the mask keeps, at the noise level of the next
+ * evaluation. */
 static void keep_picture(const struct tick *t, const struct run *run) {
     const struct sampler *s = t->s;
     float levels[2 * UNET_CALL_MAX_IMAGES];
@@ -669,7 +674,7 @@ void sampler_leave(struct image *image) {
     image->sampler = NULL;
 }
 
-/* Marks the rows of `kv` that hold the image's texts as unknown. */
+/* Marks the rows of `kv` that hold the image's texts as out of date. */
 static void forget_texts(struct sampler *s, const struct image *image) {
     for (int row = 0; row < 2 * UNET_CALL_MAX_IMAGES; row++)
         if (s->kv_texts[row] == unconditional_text(image) ||
@@ -710,8 +715,7 @@ void sampler_copy_texts(
     }
 }
 
-/* Uploads values, [c][h][w] on the host, to row `row` of y, through the call's row `at` of
- * `drawn`. */
+/* Uploads values, [c][h][w] on the host, to row `row` of y. Uses row `at` of `drawn` as scratch. */
 static void upload_row(
     const struct tick *t, const float *values, int at, const struct tensor *y, int row) {
     struct tensor drawn = tensor_rows(&t->s->drawn, at, 1), to = tensor_rows(y, row, 1);
@@ -732,7 +736,7 @@ static void show_masked(const struct tick *t, const struct image *image, int at)
     op_concat(t->c, &(struct concat_args){ &mask, &masked, &shown });
 }
 
-/* Sets the start of image `at` of the call from its pictures. */
+/* Uploads the start that was made from the pictures of image `at` of the call. */
 static void start_from_picture(const struct tick *t, int at) {
     const struct sampler *s = t->s;
     const struct image *image = t->images[at];
@@ -774,7 +778,7 @@ static bool all_finite(const float *x, int64_t count) {
     return true;
 }
 
-/* Copies the run's samples to the host, in torch's order. */
+/* Copies the run's samples to the host as [c][h][w], torch's order, and sets is_finite. */
 static void take(const struct tick *t, const struct run *run) {
     struct tensor sample = term_rows(t->s, TERM_SAMPLE, run), drawn = call_rows(&t->s->drawn, run);
     op_convert(

@@ -1,6 +1,6 @@
-/* The operations that a studio (engine/drawing/studio.h) needs, one unit of work each. Models
- * implement them (engine/drawing/model_stages.h); tests and benchmarks of the layers above use a
- * fake. */
+/* The operations that a studio (engine/drawing/studio.h) needs. Each is one unit of work. The
+ * models implement them (engine/drawing/model_stages.h); tests and benchmarks of the studio and the
+ * engine use a fake. */
 #ifndef ENGINE_DRAWING_STAGES_H
 #define ENGINE_DRAWING_STAGES_H
 
@@ -8,51 +8,54 @@
 #include "engine/drawing/sampler.h"
 #include "engine/resolve/resolve.h"
 
-/* Work in flops: of one evaluation of one image, of its decode, and of encoding all pictures that
- * the request brings. */
+/* Flops of one evaluation of one image, of decoding one image, and of encoding all pictures of the
+ * request. */
 struct stage_work {
     double evaluation, decode, encode;
 };
 
 enum stage_begun {
     STAGE_BEGUN,
-    STAGE_NO_ROOM, /* there is, once others have left; the error says what is missing */
+    STAGE_NO_ROOM, /* until other images leave; the error says what is missing */
     STAGE_FAILED,
 };
 
-/* One thread at a time. `user` is the first argument of every function. */
+/* Used by one thread at a time. `user` is the first argument of every function. */
 struct stages {
     void *user;
 
     bool (*measure)(void *user, const struct resolved_request *request, struct stage_work *out,
         struct error *err);
-    /* Best number of images of the request's size in one UNet call. */
+    /* Returns the best number of images of the request's size in one UNet call. */
     int (*call_images)(void *user, const struct resolved_request *request);
 
-    /* The VAE's output for the request's pictures, in the form that image_start_create takes. */
+    /* Encodes the request's pictures with the VAE. Writes `moments` in the form that
+     * image_start_create takes. */
     bool (*encode)(
         void *user, const struct resolved_request *request, float *moments, struct error *err);
-    /* Gives the request's image `index` its memory, texts and noise. The caller has filled in
-     * `latents` and, if the request brings pictures, `moments`. */
+    /* Gives image `index` of the request its memory, texts and noise. The caller has filled in
+     * `latents` and, if the request has pictures, `moments`. */
     enum stage_begun (*begin)(void *user, const struct resolved_request *request, int index,
         struct image *image, struct error *err);
-    /* Makes sure that there is memory for one UNet call of these images, which have one size and
-     * have begun. On failure nothing has changed, and fewer images may fit. */
+    /* Reserves memory for one UNet call of these images, which have begun and have one size. On
+     * failure nothing has changed, and the caller may try fewer images. */
     bool (*ready)(void *user, struct image *const *images, int count, struct error *err);
-    /* Makes that call and each image's step. After a failure none of these images can go on. */
+    /* Makes the UNet call that `ready` prepared, and the scheduler step of each image. After a
+     * failure none of these images can continue. */
     bool (*step)(void *user, struct image *const *images, int count, struct error *err);
-    /* Fetches the latents of an image that is done and frees its memory, also on failure. */
+    /* Fetches the latents of a finished image and frees its memory, even on failure. */
     bool (*take)(void *user, struct image *image, struct error *err);
-    /* Frees the memory of an image that has begun, at any step. */
+    /* Frees the memory of an image that has begun. May be called at any step. */
     void (*leave)(void *user, struct image *image);
-    /* Linear map from this VAE's latents to colours, for previews. Takes as long as a small encode.
-     * NULL: there are no previews by a map. */
+    /* Fits the linear map from this VAE's latents to colours, for previews. Takes as long as
+     * encoding a small picture. NULL: previews by a map are not available. */
     bool (*colours)(void *user, struct latent_colours *out, struct error *err);
-    /* Decodes taken latents to 8-bit RGB [height][width][3]. Sets *tiled if it decoded in tiles. */
+    /* Decodes latents that `take` fetched to 8-bit RGB [height][width][3]. Sets *tiled if it
+     * decoded in tiles. */
     bool (*decode)(void *user, const struct resolved_request *request, const float *latents,
         uint8_t *out, bool *tiled, struct error *err);
-    /* Whether the safety checker flags this picture; a flagged picture becomes black. NULL: there
-     * is no checker. */
+    /* Runs the safety checker on a picture. A flagged picture becomes black and sets *flagged.
+     * NULL: there is no checker. */
     bool (*check)(void *user, const struct resolved_request *request, uint8_t *pixels,
         bool *flagged, struct error *err);
 };

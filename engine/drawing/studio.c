@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Weight of a unit of work in the running averages of the time that units take. */
+/* Weight of the newest unit of work in the running averages of time and flops per unit. */
 #define RATE_SHARE 0.1
 
 enum picture_state { PICTURE_NEW, PICTURE_STEPPING, PICTURE_SAMPLED, PICTURE_DONE };
 
-/* An image of a request. */
+/* One image of a request. */
 struct frame {
     struct image image;
     enum picture_state state;
-    bool alone;         /* a call that it shared has failed */
-    bool preview_waits; /* a preview of it is to be decoded */
+    bool alone;         /* because a call shared with others failed */
+    bool preview_waits; /* a preview is waiting to be decoded */
 };
 
 /* One request. */
@@ -28,23 +28,23 @@ struct drawing {
     struct drawing *next;
     const struct resolved_request *request;
     struct studio_hooks hooks;
-    double begun_s, deadline_s; /* deadline_s 0: none */
+    double begun_s, deadline_s; /* deadline_s 0: no deadline */
     struct stage_work work;
     bool begun;
     struct generate_result result;
-    struct frame *pictures; /* owned, [request->images]; NULL until it begins */
-    bool encoded;           /* the pictures that it brings are encoded, or there are none */
-    float *moments;         /* owned: the encoded pictures */
+    struct frame *pictures; /* owned, [request->images]; NULL until begun */
+    bool encoded;           /* no picture of the request is left to encode */
+    float *moments;         /* owned: the encoded pictures of the request */
     float *previews;        /* owned: [request->images] latents for previews; NULL: no previews */
     int evaluations, pictures_done, previews_decoded;
     double served;      /* flops done for it */
-    double turn, rank;  /* as in engine/drawing/policy.h */
-    int64_t rows;       /* sum over the UNet calls that it was in */
-    uint64_t last_call; /* number of the last of them */
-    struct error error; /* why it ends; ERROR_NONE: it goes on */
+    double turn, rank;  /* see engine/drawing/policy.h */
+    int64_t rows;       /* sum over the UNet calls that had its images */
+    uint64_t last_call; /* number of the last such call */
+    struct error error; /* why it ends; ERROR_NONE: it continues */
 };
 
-/* An image of some drawing. */
+/* One image of one drawing. */
 struct place {
     struct drawing *drawing;
     int index;
@@ -54,17 +54,17 @@ struct studio {
     struct stages stages;
     int call_rows;
     struct drawing *first, *last;
-    int images;                     /* in all drawings */
-    struct turns turns;             /* accounts of the callers */
-    struct policy_image *list;      /* owned, like the next two; [capacity]: */
-    struct place *places;           /* of each image */
-    struct turns_request *requests; /* of each drawing */
+    int images;                     /* number of images of all drawings */
+    struct turns turns;             /* the callers' accounts */
+    struct policy_image *list;      /* owned, [capacity]: the images to choose from */
+    struct place *places;           /* owned, [capacity]: where each is */
+    struct turns_request *requests; /* owned, [capacity]: one per drawing */
     int capacity;
-    double seconds, flops; /* running averages over the latest units */
-    int paced_size;        /* latent size of the images that `pace` was measured with */
-    double pace[UNET_CALL_MAX_ROWS + 1]; /* seconds per flop, by the call's rows; 0: unknown */
-    uint64_t paced_at[UNET_CALL_MAX_ROWS + 1]; /* `calls` when it was last measured */
-    double request_flops;                      /* running average over the latest requests */
+    double seconds, flops;                     /* running averages per unit of work */
+    int paced_size;                            /* latent size of the images measured for `pace` */
+    double pace[UNET_CALL_MAX_ROWS + 1];       /* seconds per flop, by rows of a call; 0: unknown */
+    uint64_t paced_at[UNET_CALL_MAX_ROWS + 1]; /* `calls` at the last measurement */
+    double request_flops;                      /* running average of a request's work */
     uint64_t calls;
     bool one_at_a_time;
     bool wants_colours, has_colours;
@@ -134,7 +134,7 @@ static double seconds_per_flop(const struct studio *studio) {
     return studio->flops > 0 ? studio->seconds / studio->flops : 0;
 }
 
-/* All work of a drawing, without previews. */
+/* Returns the flops of a whole drawing, without previews. */
 static double work_of(const struct drawing *d) {
     const double decodes = d->request->asked.latent_output ? 0 : d->request->images;
     return (pictures_to_encode(d->request) > 0 ? d->work.encode : 0) +
@@ -178,7 +178,7 @@ static void unlink_drawing(struct studio *studio, struct drawing *d) {
     studio->images -= d->request->images;
 }
 
-/* Each priority level above 0 halves the work, each below 0 doubles it. */
+/* Weights work by priority: each level above 0 halves it, each level below 0 doubles it. */
 static double weighted(const struct drawing *d, double work) {
     return ldexp(work, -d->request->asked.priority);
 }
@@ -205,7 +205,7 @@ static void end_drawing(struct studio *studio, struct drawing *d) {
     free(d);
 }
 
-/* Ends all drawings that have failed or are done. */
+/* Ends all drawings that are done or have failed. */
 static void end_ended(struct studio *studio) {
     for (struct drawing *d = studio->first, *next; d; d = next) {
         next = d->next;
@@ -214,7 +214,7 @@ static void end_ended(struct studio *studio) {
     }
 }
 
-/* Ends every drawing with `why`. Returns false, for the caller to return. */
+/* Ends every drawing with `why`. Always returns false, so that the caller can return it. */
 static bool lose_all(struct studio *studio, const struct error *why, struct error *err) {
     for (struct drawing *d = studio->first; d; d = d->next)
         d->error = *why;
@@ -223,8 +223,8 @@ static bool lose_all(struct studio *studio, const struct error *why, struct erro
     return false;
 }
 
-/* Ends the drawing with `why`, or all drawings if the device is lost. Returns what studio_work
- * returns. */
+/* Ends the drawing with `why`, or all drawings if the device is lost. Returns the value that
+ * studio_work must return. */
 static bool fail(
     struct studio *studio, struct drawing *d, const struct error *why, struct error *err) {
     if (why->code == ERROR_DEVICE_LOST)
@@ -281,8 +281,8 @@ static void show(struct drawing *d, int index, int width, int height, const uint
     d->hooks.preview(&preview, d->hooks.user);
 }
 
-/* Makes the preview from what the image has just left in p->image.preview; if memory is short,
- * there is no preview. */
+/* Makes the preview from the latents that the last step wrote to p->image.preview. If memory is
+ * short, the preview is left out. */
 static void preview_picture(struct studio *studio, struct drawing *d, int index) {
     struct frame *p = &d->pictures[index];
     const struct resolved_request *r = d->request;
@@ -301,10 +301,10 @@ static void preview_picture(struct studio *studio, struct drawing *d, int index)
     free(colours);
 }
 
-/* --- choosing what is next --- */
+/* --- choosing the next call --- */
 
-/* The work left. If the request's pictures are not encoded yet, only their encoding counts: it is
- * soon done, and then its images can join the calls of others. */
+/* Returns the flops left. Before the request's pictures are encoded, only their encoding counts: it
+ * takes little time, and afterwards its images can join the calls of others. */
 static double work_left(const struct drawing *d) {
     const struct resolved_request *r = d->request;
     const double decodes = (r->asked.latent_output ? 0 : r->images - d->pictures_done) +
@@ -329,7 +329,7 @@ static enum policy_state policy_state(enum picture_state state, bool preview_wai
                                        : POLICY_CODING;
 }
 
-/* Computes turn and rank of all drawings. */
+/* Computes the turn and the rank of all drawings. */
 static void take_turns(struct studio *studio, double now) {
     const double s_per_flop = seconds_per_flop(studio);
     int count = 0;
@@ -353,7 +353,7 @@ static int size_of(const struct resolved_request *r) {
     return r->latent_height << 16 | r->latent_width;
 }
 
-/* Lists the images that are not done, in order of admission. */
+/* Lists the images that are not done, in the order in which their requests were admitted. */
 static int list_images(struct studio *studio, double now) {
     int count = 0;
     take_turns(studio, now);
@@ -388,23 +388,24 @@ static struct frame *picture_at(const struct place *place) {
     return &place->drawing->pictures[place->index];
 }
 
-/* Records a unit of work that took `seconds`. */
+/* Records that a unit of work of `flops` took `seconds`. */
 static void count_work(struct studio *studio, double flops, double seconds) {
     studio->seconds += RATE_SHARE * (seconds - studio->seconds);
     studio->flops += RATE_SHARE * (flops - studio->flops);
     turns_move_clock(&studio->turns, flops);
 }
 
-/* A pace is forgotten after so many calls of other widths, since other programs come and go. */
+/* The pace of a width is forgotten after this many calls of other widths: other programs may have
+ * started or stopped using the device. */
 #define PACE_CALLS 500
-/* A call that ends sooner says nothing: that is not the device's time. */
+/* A shorter call is not recorded, because its time is not the device's. */
 #define PACE_LEAST_S 1e-4
-/* What a call of unknown width is expected to take for each row, beside the next narrower one:
- * little enough to try it. */
+/* Expected time per row of a call whose width has no known pace, as a part of the time per row at
+ * the next smaller width. It is low enough that the width is tried. */
 #define UNKNOWN_SHARE 0.85
 
-/* Records how long a call for images of one size took. Calls of another size say little about
- * it. */
+/* Records how long a call with `rows` rows took. Paces are of one image size; a call of another
+ * size starts over. */
 static void count_pace(struct studio *studio, int size, int rows, double flops, double seconds) {
     if (size != studio->paced_size)
         memset(studio->pace, 0, sizeof(studio->pace));
@@ -417,15 +418,14 @@ static void count_pace(struct studio *studio, int size, int rows, double flops, 
     *pace += (*pace > 0 ? RATE_SHARE : 1) * (seconds / flops - *pace);
 }
 
-/* Of calls with that many rows; 0: unknown. */
+/* Returns the pace of calls with that many rows; 0: unknown. */
 static double known_pace(const struct studio *studio, int rows) {
     return studio->calls - studio->paced_at[rows] <= PACE_CALLS ? studio->pace[rows] : 0;
 }
 
-/* Fills in `cost` of struct policy_limits. If the pace of a number of rows is unknown, it is a
- * little less than that of the next smaller number that is known: so calls grow step by step on a
- * device that gains from wider calls, and on others each width is tried now and then. Returns false
- * if no width is known. */
+/* Fills in `cost` of struct policy_limits. An unknown pace is taken as a little less than that of
+ * the next smaller known width. So calls grow step by step on a device that gains from wider calls,
+ * and other devices try each width from time to time. Returns false if no pace is known. */
 static bool fill_cost(const struct studio *studio, double cost[UNET_CALL_MAX_ROWS + 1]) {
     double pace = 0;
     for (int rows = UNET_CALL_MAX_ROWS; rows > 0; rows--)
@@ -444,7 +444,7 @@ static bool fill_cost(const struct studio *studio, double cost[UNET_CALL_MAX_ROW
     return true;
 }
 
-/* Chooses the next call, or none. */
+/* Chooses the next call. call->count is 0 if there is nothing to do. */
 static void choose(const struct studio *studio, int listed, bool no_new, struct policy_call *call) {
     double cost[UNET_CALL_MAX_ROWS + 1];
     const struct policy_limits limits = { studio->call_rows, no_new,
@@ -491,7 +491,8 @@ static bool allocate(struct drawing *d, bool checks) {
     return ok;
 }
 
-/* Prepares a drawing for its first work. */
+/* Allocates a drawing's result and pictures, and tells its caller that it begins. Does nothing if
+ * it has begun. */
 static bool begin_drawing(const struct studio *studio, struct drawing *d, struct error *err) {
     if (d->begun)
         return true;
@@ -525,9 +526,9 @@ static enum stage_begun begin_picture(
     return begun;
 }
 
-/* Begins the new images of a call, in order. An image for which there is no room is left out, and
- * so are all new images after it, so that its turn comes. Returns false if a drawing has failed:
- * *failed, with *err. */
+/* Begins the new images of a call in order. If one does not fit into memory, it leaves the call
+ * with all new images after it, so that later ones cannot overtake it. Returns false if a drawing
+ * has failed, with the drawing in *failed and the error in *err. */
 static bool begin_new(
     struct studio *studio, struct policy_call *call, struct drawing **failed, struct error *err) {
     int count = 0;
@@ -551,7 +552,7 @@ static bool begin_new(
 
 /* --- units of work --- */
 
-/* Records a call in a drawing that had one or more images in it. */
+/* Records a UNet call in a drawing, once even if several of its images were in the call. */
 static void count_call(struct studio *studio, struct drawing *d, int rows, double seconds) {
     if (d->last_call == studio->calls)
         return;
@@ -563,8 +564,8 @@ static void count_call(struct studio *studio, struct drawing *d, int rows, doubl
         d->hooks.progress(d->evaluations, total_evaluations(d), d->hooks.user);
 }
 
-/* A call failed, and any of its images may be the reason: they all start over, each in calls of its
- * own. */
+/* Restarts all images of a failed call, each in calls of its own, because any of them may have
+ * caused the failure. */
 static void restart_alone(struct studio *studio, const struct place *places, int count) {
     for (int i = 0; i < count; i++) {
         struct frame *p = picture_at(&places[i]);
@@ -586,7 +587,7 @@ static bool take_picture(struct studio *studio, const struct place *place, struc
     return ok;
 }
 
-/* Records how many different adapters the images of a call have. */
+/* Records how many different adapters the images of a call use. */
 static void count_adapters(const struct place *places, int count) {
     uint64_t seen[64];
     int distinct = 0;
@@ -604,7 +605,7 @@ static void count_adapters(const struct place *places, int count) {
     metric_observe(METRIC_batch_distinct_loras, distinct);
 }
 
-/* After a call: takes the images that are done, records the work, and ends drawings. */
+/* After a UNet call: takes the finished images, records the work, and ends drawings. */
 static bool after_call(struct studio *studio, const struct place *places, int count, double before,
     struct error *err) {
     double flops = 0;
@@ -642,8 +643,8 @@ static bool after_call(struct studio *studio, const struct place *places, int co
     return true;
 }
 
-/* Makes one UNet call for images that have begun, the first ranked first; for fewer if memory is
- * short. */
+/* Makes one UNet call for images that have begun, in order of rank. If memory is short, only the
+ * first of them take part. */
 static bool step(struct studio *studio, const struct place *places, int count, struct error *err) {
     struct image *images[UNET_CALL_MAX_IMAGES];
     struct error why = { 0 };
@@ -705,7 +706,8 @@ static bool decode(struct studio *studio, const struct place *place, struct erro
     return true;
 }
 
-/* If decoding fails, there is no preview; only a lost device ends drawings. */
+/* A preview that cannot be decoded is left out. Returns false only if the device is lost, after
+ * ending all drawings. */
 static bool decode_preview(struct studio *studio, const struct place *place, struct error *err) {
     struct drawing *d = place->drawing;
     const struct resolved_request *r = d->request;
@@ -747,7 +749,7 @@ static bool encode(struct studio *studio, struct drawing *d, struct error *err) 
     return true;
 }
 
-/* Does what the VAE does next for a drawing: encodes its pictures, or decodes a preview or a
+/* Does the next work of the VAE for a drawing: encodes its pictures, or decodes a preview or a
  * finished image. */
 static bool code(struct studio *studio, const struct place *place, struct error *err) {
     if (!place->drawing->encoded)
@@ -756,8 +758,8 @@ static bool code(struct studio *studio, const struct place *place, struct error 
                                             : decode(studio, place, err);
 }
 
-/* Fits the colours once, when previews are first wanted; if that fails, there are no quick
- * previews. */
+/* Fits the latents' colours once, when previews by a map are first wanted. If that fails, these
+ * previews are left out. */
 static bool find_colours(struct studio *studio, struct error *err) {
     struct error why = { 0 };
     studio->wants_colours = false;
@@ -774,7 +776,7 @@ static bool sample(struct studio *studio, struct policy_call *call, int listed, 
     const struct place head = studio->places[call->images[0]];
     if (!begin_new(studio, call, &failed, &why))
         return fail(studio, failed, &why, err);
-    if (call->count == 0) { /* no room: only images that have begun, which then free theirs */
+    if (call->count == 0) { /* no room: continue only begun images, which free memory */
         choose(studio, listed, true, call);
         if (call->count == 0)
             return fail(studio, head.drawing, &why, err);

@@ -7,10 +7,10 @@
 #include <string.h>
 
 struct entry {
-    struct text_key key; /* with its own ids and weights, in `block` */
+    struct text_key key; /* its ids and weights are in `block` */
     size_t bytes;
-    char *block;  /* owned: the encoded text, ids, weights; NULL: the entry is free */
-    int64_t used; /* time of the latest use */
+    char *block;  /* owned: encoded text, ids, weights; NULL: the entry is free */
+    int64_t used; /* clock of the last use */
 };
 
 struct text_cache {
@@ -80,7 +80,7 @@ const void *text_cache_find(struct text_cache *cache, const struct text_key *key
     return NULL;
 }
 
-/* Returns a free entry, or else the least recently used one; `kept`: only entries in use. */
+/* Returns a free entry, else the least recently used one. `kept`: never returns a free entry. */
 static struct entry *oldest(struct text_cache *cache, bool kept) {
     struct entry *found = NULL;
     for (int i = 0; i < TEXT_CACHE_ENTRIES; i++) {

@@ -15,23 +15,24 @@
 
 struct text_cache;
 
-/* What an encoded text depends on. */
+/* Everything that an encoded text depends on. */
 struct text_key {
     const int32_t *ids; /* borrowed for the call */
     size_t id_count;
-    const float *weights; /* one per id; NULL: all are 1; borrowed likewise */
+    const float *weights; /* one per id; borrowed; NULL: all are 1 */
     int clip_skip;
     uint64_t adapters; /* adapter_set_text_key of the text encoder's adapters */
 };
 
-/* max_bytes limits everything that is cached. Returns NULL without memory; the functions below
- * accept NULL and then cache nothing. */
+/* max_bytes limits the size of everything in the cache. Returns NULL if there is no memory. The
+ * functions below accept NULL and then cache nothing. */
 struct text_cache *text_cache_create(size_t max_bytes);
 void text_cache_destroy(struct text_cache *cache);
 
-/* Returns NULL if it is not cached; borrowed until the next call. */
+/* Returns the encoded text, borrowed until the next call; NULL if it is not in the cache. */
 const void *text_cache_find(struct text_cache *cache, const struct text_key *key, size_t bytes);
-/* Stores a copy, if there is room. */
+/* Stores a copy of the encoded text. Does nothing if it is larger than max_bytes or there is no
+ * memory. */
 void text_cache_put(
     struct text_cache *cache, const struct text_key *key, const void *encoded, size_t bytes);
 

@@ -40,7 +40,7 @@ static void catch_up(struct turns *turns) {
         if (account->requests > 0 && (!least || account->served < least->served))
             least = account;
     }
-    if (!least) { /* no requests are left: all callers start anew */
+    if (!least) { /* no requests left: all accounts start at 0 */
         turns->count = 0;
         turns->clock = 0;
     } else if (least->served > turns->clock) {
@@ -48,8 +48,8 @@ static void catch_up(struct turns *turns) {
     }
 }
 
-/* Forgets accounts of callers without requests, except those ahead of the clock. If these are too
- * many, forgets the least ahead. */
+/* Forgets the accounts of callers without requests, except those ahead of the clock. If more than
+ * CALLERS_REMEMBERED_MAX of these remain, forgets the one that is least ahead. */
 static void forget(struct turns *turns) {
     int kept = 0, gone = 0;
     for (int i = 0; i < turns->count; i++) {
@@ -93,8 +93,8 @@ static int by_caller_and_rank(const void *a, const void *b) {
     return (x->index > y->index) - (x->index < y->index);
 }
 
-/* The work already done for the first request in the order does not count: otherwise a request that
- * is nearly done would be at a disadvantage. */
+/* Leaves out the work already done for a caller's first request. With it, a request that is nearly
+ * done would be at a disadvantage. */
 void turns_take(const struct turns *turns, struct turns_request *requests, int count) {
     qsort(requests, (size_t)count, sizeof(*requests), by_caller_and_rank);
     for (int i = 0, end; i < count; i = end) {

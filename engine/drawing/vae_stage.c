@@ -10,7 +10,7 @@ enum direction { DECODES = 1, ENCODES };
 
 /* --- one call of the VAE --- */
 
-/* kept f32 [1][c][h][w] to image f32 [1][height][width][3]. */
+/* Decodes `kept`, f32 [1][c][h][w], to `image`, f32 [1][height][width][3]. */
 struct decoding {
     const struct vae *vae;
     struct tensor kept, latents, image;
@@ -24,7 +24,7 @@ static void run_decoder(struct compute *c, const void *user) {
     vae_decode(v->vae, c, &latents, &image);
 }
 
-/* As in diffusers: clamp(x / 2 + 0.5, 0, 1) * 255, rounded half to even. */
+/* Rounds as diffusers does: clamp(x / 2 + 0.5, 0, 1) * 255, half to even. */
 static void to_bytes(struct compute *c, const float *image, size_t count, uint8_t *out) {
     bool finite = true;
     for (size_t i = 0; i < count; i++) {
@@ -36,7 +36,8 @@ static void to_bytes(struct compute *c, const float *image, size_t count, uint8_
             "the decoded picture is not finite: the decoder's output overflowed or is damaged");
 }
 
-/* latents [c][h][w]. Writes the picture to `out`, or rounded to `pixels`. */
+/* latents: [c][h][w]. Writes the picture to `out` as f32, or to `pixels` as 8-bit RGB if that is
+ * not NULL. */
 static void decode(struct compute *c, const struct vae *vae, int64_t h, int64_t w,
     const float *latents, float *out, uint8_t *pixels) {
     const size_t mark = arena_mark(c->arena);
@@ -59,7 +60,7 @@ static void decode(struct compute *c, const struct vae *vae, int64_t h, int64_t 
     arena_release(c->arena, mark);
 }
 
-/* image f32 [1][height][width][3] to moments f32 [1][h][w][2 c]. */
+/* Encodes `image`, f32 [1][height][width][3], to `moments`, f32 [1][h][w][2 c]. */
 struct encoding {
     const struct vae *vae;
     struct tensor image, moments;
@@ -92,7 +93,8 @@ static void encode(struct compute *c, const struct vae *vae, int64_t height, int
 
 /* --- tiles --- */
 
-/* A side of a tile in latents: a multiple of 4, so that a quarter of it is a whole number. */
+/* Returns the side of a tile in latents. It is a multiple of 4, so that the overlap, a quarter of
+ * it, is a whole number. */
 static int64_t tile_latents(const struct vae *vae) {
     const int64_t side = vae_get_config(vae)->sample_size / vae_scale(vae) / 4 * 4;
     return side < 4 ? 4 : side;
@@ -103,7 +105,7 @@ bool vae_stage_has_tiles(const struct vae *vae, int64_t height, int64_t width) {
     return height > side || width > side;
 }
 
-/* Coding by tiles; sizes are in units of the output. */
+/* Encoding or decoding by tiles. All sizes are in elements of the output: pixels or latents. */
 struct tiling {
     struct compute *c;
     const struct vae *vae;
@@ -111,17 +113,17 @@ struct tiling {
     const float *from; /* the whole input */
     float *to;         /* the whole output [height][width][channels] */
     int64_t height, width, channels;
-    int64_t side, step; /* side of a tile; distance from one to the next */
-    float *input;       /* room for one tile's input */
+    int64_t side, step; /* side of a tile; distance between tiles */
+    float *input;       /* scratch for the input of one tile */
     float **row,
-        **above; /* tiles of the row and of the one above, each with room for the largest */
+        **above; /* tiles of this row and of the row above; all have room for the largest */
 };
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Computes the tile with its corner at (y, x) and size `h` x `w`, in output units. */
+/* Computes the tile of size `h` x `w` whose corner is at (y, x), in output units. */
 static void make_tile(
     const struct tiling *t, int64_t y, int64_t x, int64_t h, int64_t w, float *out) {
     const int64_t scale = vae_scale(t->vae), latents = vae_get_config(t->vae)->latent_channels;
@@ -142,8 +144,8 @@ static void make_tile(
     encode(t->c, t->vae, h * scale, w * scale, t->input, out);
 }
 
-/* Blends a's last rows (or columns) into b's first ones, with b's share growing from row to row.
- * Both tiles are already blended with their other neighbours. */
+/* Blends a's last rows (or columns) into b's first ones; b's share grows from row to row. Call it
+ * after both tiles were blended with the neighbours before them. */
 static void blend(const struct tiling *t, const float *a, int64_t a_height, int64_t a_width,
     float *b, int64_t b_height, int64_t b_width, bool rows) {
     const int64_t a_length = rows ? a_height : a_width, b_length = rows ? b_height : b_width;
@@ -161,7 +163,7 @@ static void blend(const struct tiling *t, const float *a, int64_t a_height, int6
         }
 }
 
-/* Copies the part of the tile that no later tile covers into the output. */
+/* Copies to the output the part of the tile that no later tile covers. */
 static void put(
     const struct tiling *t, const float *tile, int64_t y, int64_t x, int64_t h, int64_t w) {
     const int64_t rows = least(h, t->step), columns = least(w, t->step);
@@ -187,7 +189,7 @@ static void run_row(struct tiling *t, int64_t y) {
     }
 }
 
-/* Goes row by row, and keeps two rows of tiles. */
+/* Computes the tiles row by row, keeping two rows of tiles in memory. */
 static bool run_tiles(struct tiling *t, struct error *err) {
     const int64_t count = (t->width + t->step - 1) / t->step;
     const size_t tile = (size_t)(t->side * t->side * t->channels);
@@ -223,7 +225,7 @@ static bool uses_tiles(const struct vae_stage *stage) {
     return stage->tiled && vae_stage_has_tiles(stage->vae, stage->height, stage->width);
 }
 
-/* Codes all tiles; a dry run only the largest one. */
+/* Encodes or decodes all tiles. A dry run does so only for the largest one. */
 static void run_tiled(struct compute *c, const struct vae_stage *stage, enum direction direction,
     const float *from, float *to) {
     const int64_t scale = vae_scale(stage->vae), latents = tile_latents(stage->vae);

@@ -13,7 +13,7 @@ static void refer(
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     char *path = job_folder_checkpoint_adapter(job_folder, step);
     struct error err = { 0 };
-    /* A checkpoint of a whole UNet has no adapter. */
+    /* A checkpoint of a full fine-tune has no adapter file. */
     if (path && file_exists(path) && job_folder_checkpoint_name(adapter, step, name) &&
         !adapters_refer(adapters, name, path, &err))
         log_warning("%s: %s", name, err.message);

@@ -12,8 +12,8 @@
 
 #define FIGURES_STALE_S 1.0
 
-/* One accepted request. It is in the queue until the engine thread admits it to the studio. The
- * engine and the caller share it; the last one frees it. */
+/* One accepted request. It waits in the queue until the engine thread admits it to the studio. The
+ * engine and the caller each have a reference; the last to release one frees the ticket. */
 struct engine_ticket {
     struct engine *engine;
     const struct engine_model *model; /* the model it was resolved for; NULL: any */
@@ -21,7 +21,7 @@ struct engine_ticket {
     const struct resolved_request *request; /* borrowed until `done` is called */
     struct engine_callbacks callbacks;
     double submitted_s;
-    bool running; /* it has begun; only the engine thread uses this */
+    bool running; /* has begun; used by the engine thread only */
     atomic_int references;
     atomic_bool cancelled;
 };
@@ -58,7 +58,7 @@ static void ticket_unref(struct engine_ticket *ticket) {
         free(ticket);
 }
 
-/* Reads the device's figures, which takes the driver's time, if somebody has asked for them. */
+/* Reads the device's figures if a caller has asked for them. Asking the driver takes time. */
 static void renew_figures(struct engine *engine, const struct engine_model *model) {
     pthread_mutex_lock(&engine->lock);
     const bool wanted = engine->figures_wanted;
@@ -100,7 +100,8 @@ void engine_unlisten(struct engine *engine, struct engine_listener *listener) {
 static void set_failed(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     engine->why_failed = *err;
-    if (engine->state == ENGINE_READY || engine->state == ENGINE_LOADING) /* LOADING: a switch */
+    if (engine->state == ENGINE_READY ||
+        engine->state == ENGINE_LOADING) /* LOADING during a switch */
         engine->state = ENGINE_FAILED;
     engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
@@ -134,7 +135,8 @@ static void on_preview(const struct studio_preview *preview, void *user) {
     ticket->callbacks.preview(preview, ticket->callbacks.user);
 }
 
-/* The one `done` of a request. Called without the lock, as the callback may submit again. */
+/* Calls the one `done` of a request, without the lock, because the callback may submit another
+ * request. */
 static void on_done(struct generate_result *result, const struct error *err, void *user) {
     struct engine_ticket *ticket = user;
     struct engine *engine = ticket->engine;
@@ -169,7 +171,7 @@ static struct engine_ticket *take_first(struct engine *engine, const struct engi
     return first;
 }
 
-/* Waits until there is work if `idle`, then does what take_first does. Returns NULL if the work is
+/* If `idle`, waits until there is work. Then does what take_first does. Returns NULL if the work is
  * in the studio, in the background or for another model, or if the engine stops. */
 static struct engine_ticket *take_new(
     struct engine *engine, const struct engine_model *model, bool idle) {
@@ -210,7 +212,7 @@ static void admit(struct engine_model *model, struct engine_ticket *ticket) {
         on_done(NULL, &err, ticket);
 }
 
-/* Ends the queued requests after the device is lost. */
+/* Ends the queued requests because the device is lost. */
 static void end_all(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     struct engine_ticket *ticket = engine->first;
@@ -223,14 +225,15 @@ static void end_all(struct engine *engine, const struct error *err) {
     }
 }
 
-/* Under the lock. */
+/* Call with the lock held. */
 static void let_background_wait(struct engine *engine) {
     if (!engine->background_waits)
         engine->background_waits_s = monotonic_seconds();
     engine->background_waits = true;
 }
 
-/* The background; no `work` if it does not wait for time, or the engine stops. */
+/* Returns the background if it waits for time. Otherwise, or if the engine stops, `work` is
+ * NULL. */
 static struct engine_background waiting_background(struct engine *engine) {
     struct engine_background background = { 0 };
     pthread_mutex_lock(&engine->lock);
@@ -243,7 +246,7 @@ static struct engine_background waiting_background(struct engine *engine) {
 static bool work_in_background(
     struct engine *engine, const struct engine_background *background, struct error *err) {
     bool more = false;
-    /* Before the piece, so that a wake during it is not lost. */
+    /* Cleared before the piece, so that a wake during the piece is not lost. */
     pthread_mutex_lock(&engine->lock);
     engine->background_waits = false;
     const bool is_there = engine->background.work;
@@ -261,22 +264,22 @@ static bool work_in_background(
     return works;
 }
 
-/* Waits until the device has finished its work. Only then is the time of the work known, and the
- * next unit does not wait for queued operations. Costs nothing if operations are finished when they
- * return. */
+/* Waits until the device has finished its work. Only then is the work's duration known, and the
+ * next unit does not wait for queued operations. Costs nothing on a device whose operations finish
+ * before they return. */
 static bool settle(const struct engine_model *model, struct error *err) {
     const struct kernels *kernels = model->info.kernels;
     return !kernels || kernels->memory->synchronize(err);
 }
 
-/* How the background and the requests take turns. */
+/* The state of taking turns between the background and the requests. */
 struct turns {
-    double owed_s; /* time of its share that the background has not had yet */
-    bool had_last; /* the last unit was the background's */
+    double owed_s; /* time of its share that it has not had yet */
+    bool had_last; /* the background did the last unit */
 };
 
-/* Does one unit of the requests' work, or a piece of the background if there is no request or the
- * background is owed time. */
+/* Does one unit of work for the requests. Does a piece of the background instead if the studio is
+ * idle or time is owed to the background. */
 static bool work_once(struct engine *engine, const struct engine_model *model,
     struct studio *studio, struct turns *turns, struct error *err) {
     struct adapters *adapters = engine->adapters;
@@ -302,7 +305,7 @@ static bool work_once(struct engine *engine, const struct engine_model *model,
     return works;
 }
 
-/* Whether the thread should switch to another model as soon as nothing is drawn. */
+/* Whether to switch to another model once no drawing is in progress. */
 static bool is_left(struct engine *engine, const struct engine_model *model) {
     pthread_mutex_lock(&engine->lock);
     const struct engine_ticket *first = engine->first;
@@ -315,7 +318,7 @@ static void look_at_request(uint64_t caller, double left_s, void *user) {
     queue_share_look(user, caller, left_s);
 }
 
-/* Records the work left, for callers that ask how long the queue takes and must not wait for this
+/* Records the work left, so that callers can ask how long the queue takes without waiting for this
  * thread. */
 static void look_at_work(struct engine *engine, const struct studio *studio) {
     pthread_mutex_lock(&engine->lock);
@@ -324,8 +327,8 @@ static void look_at_work(struct engine *engine, const struct studio *studio) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Draws with this model until nothing is left to do with it: the engine stops, or another model is
- * current. Returns false if the device was lost. */
+/* Draws with this model until it has no more work and the engine stops or another model is wanted.
+ * Returns false if the device was lost. */
 static bool draw(struct engine *engine, struct engine_model *model) {
     struct studio *studio = pipeline_studio(model->pipeline);
     struct error err = { 0 };
@@ -352,15 +355,15 @@ static bool draw(struct engine *engine, struct engine_model *model) {
     }
 }
 
-/* Call with the lock held. Returns the model of the oldest request, else the current one; NULL if
- * there is neither. */
+/* Call with the lock held. Returns the model of the oldest queued request. If that has none, or the
+ * queue is empty, returns the current model, which may be NULL. */
 static struct engine_model *wanted_model(const struct engine *engine) {
     if (engine->first && engine->first->model)
         return (struct engine_model *)engine->first->model; /* owned by the engine */
     return engine->current;
 }
 
-/* Waits for a model to work with. Returns NULL once the engine stops and no queued request has a
+/* Waits for a model to work with. Returns NULL if the engine stops and no queued request has a
  * model. */
 static struct engine_model *next_model(struct engine *engine) {
     struct engine_model *model = NULL;
@@ -414,7 +417,7 @@ static void *run(void *user) {
     if (engine->current)
         while ((model = next_model(engine)) && draw(engine, model))
             continue;
-    /* `stop` is called without the lock: it may wake the background. */
+    /* `stop` is called without the lock, because it may call engine_wake_background. */
     pthread_mutex_lock(&engine->lock);
     engine->background_ended = true;
     const struct engine_background background = engine->background;
@@ -454,9 +457,9 @@ static void engine_free(struct engine *engine) {
 
 bool engine_start_thread(struct engine *engine, pthread_t *thread, const char *name,
     void *(*start)(void *user), struct error *err) {
-    /* Signals are for the main thread, except those that a thread's own work raises: a weight file
-     * that is cut short while it is read (base/file_map.h) does not end the process only if SIGBUS
-     * is not blocked. Threads that kernels start inherit this mask. */
+    /* Only the main thread handles signals, except those that a thread's own work raises. SIGBUS
+     * must not be blocked: reading a weight file that was cut short (base/file_map.h) raises it,
+     * and if blocked it ends the process. Threads that kernels start inherit this mask. */
     static const int own[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL };
     sigset_t all, before;
     sigfillset(&all);
@@ -632,13 +635,13 @@ int engine_queue_depth(struct engine *engine) {
 double engine_wait_s(struct engine *engine, uint64_t caller) {
     pthread_mutex_lock(&engine->lock);
     double seconds = queue_share_wait_s(&engine->share, caller);
-    if (engine->background_waits) /* it takes its share of the time */
+    if (engine->background_waits) /* the background takes its share of the time */
         seconds /= 1 - engine->background.share;
     pthread_mutex_unlock(&engine->lock);
     return seconds;
 }
 
-/* Call with the lock held. Counts the request if it is accepted. */
+/* Call with the lock held. Returns true if the request is accepted, and counts it. */
 static bool accept(
     struct engine *engine, const struct engine_callbacks *callbacks, struct error *err) {
     const bool waits = !callbacks->has_queue;
@@ -648,7 +651,7 @@ static bool accept(
            queue_share_enter(&engine->share, callbacks->caller, waits, err);
 }
 
-/* Call with the lock held. Returns true if the request names the current model, or none. */
+/* Call with the lock held. Returns true if the request names the current model or no model. */
 static bool check_model(
     const struct engine *engine, const struct generate_request *request, struct error *err) {
     const char *asked = request->model, *name = engine->current->info.model_name;
@@ -662,7 +665,8 @@ static bool check_model(
         engine->model_root ? "; PUT /model switches to another of GET /models" : "");
 }
 
-/* Returns the current model, held for a request; NULL and the reason. */
+/* Returns the current model, held for a request; NULL and an error if no request is accepted or it
+ * names another model. */
 static struct engine_model *hold_current(
     struct engine *engine, const struct generate_request *request, struct error *err) {
     pthread_mutex_lock(&engine->lock);
@@ -709,7 +713,8 @@ bool engine_resolve(struct engine *engine, const struct generate_request *reques
                 model->info.model_name };
             return true;
         }
-        const bool final = is_current(engine, model); /* else adapters may be for the next one */
+        const bool final = is_current(
+            engine, model); /* else a switch may have changed the adapters */
         engine_release_request(model);
         if (final)
             return false;
@@ -736,7 +741,8 @@ bool engine_submit(struct engine *engine, const struct resolved_request *request
         *(engine->last ? &engine->last->next : &engine->first) = own;
         engine->last = own;
         engine->accepted++;
-        /* Before the request can be taken from the queue and its `done` called. */
+        /* Set before the lock is released, because from then on the engine thread may call
+         * `done`. */
         if (ticket)
             *ticket = own;
         pthread_cond_broadcast(&engine->changed);

@@ -1,5 +1,5 @@
-/* Which implementation a device uses for which operation (struct kernels' implementations), for
- * people and programs. */
+/* Lists which implementation a device uses for each operation (struct kernels' implementations), as
+ * JSON and as text. */
 #ifndef ENGINE_LOOP_IMPLEMENTATIONS_H
 #define ENGINE_LOOP_IMPLEMENTATIONS_H
 
@@ -8,14 +8,14 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* The device's list for weights of this dtype, or NULL if it has none. */
+/* Returns the device's list for weights of this dtype, or NULL if it has none. */
 const struct implementation *implementations_of(
     const struct kernels *kernels, enum dtype weight_dtype);
 
-/* {"conv 3x3": "oneDNN, bf16", ...}; null for NULL. Owned by the caller. */
+/* Returns {"conv 3x3": "oneDNN, bf16", ...}, or JSON null if `list` is NULL. The caller owns it. */
 json_t *implementations_json(const struct implementation *list);
 
-/* Prints one line per operation; nothing for NULL. */
+/* Prints one line per operation. Prints nothing if `list` is NULL. */
 void implementations_print(const struct implementation *list, FILE *to);
 
 #endif

@@ -12,12 +12,12 @@
 #include <sys/stat.h>
 
 #define SUFFIX ".safetensors"
-#define CHECKPOINT_DEPTH 2 /* for a diffusers folder: its components, and the files in them */
+#define CHECKPOINT_DEPTH 2 /* of a diffusers folder: components, then their files */
 
 /* One scan of the root. */
 struct reading {
     const char *root;    /* as given */
-    char real[PATH_MAX]; /* with links resolved */
+    char real[PATH_MAX]; /* root with links resolved */
     size_t entries;
     struct model_files *files;
     struct error *err;
@@ -32,7 +32,7 @@ static bool has_suffix(const char *name) {
     return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
 }
 
-/* Printable names only, so that they can be listed and asked for. */
+/* Accepts printable names only, because names appear in listings and requests. */
 static bool is_name(const char *name) {
     const size_t length = strlen(name);
     for (const char *p = name; *p; p++)
@@ -49,7 +49,7 @@ static bool is_inside(const char *real_root, const char *path) {
                (length > 0 && real_root[length - 1] == '/'));
 }
 
-/* Whether every link in the folder leads to something below the root; *bytes: size of the weight
+/* Whether every link in the folder leads to a place below the root. *bytes: size of the weight
  * files. */
 static bool stays_inside(struct reading *r, const char *folder, int depth, uint64_t *bytes) {
     DIR *stream = opendir(folder);
@@ -84,10 +84,10 @@ static bool is_checkpoint(const char *folder) {
     return is;
 }
 
-/* `path` is relative to the root. */
+/* Adds a checkpoint. `path` is relative to the root. */
 static bool add(struct reading *r, const char *path, const char *full, bool is_folder) {
     struct model_files *files = r->files;
-    if (!is_name(path)) /* nobody could ask for it */
+    if (!is_name(path)) /* no request could name it */
         return true;
     if (files->count >= MODEL_FILES_MAX)
         return error_set(r->err, ERROR_TOO_LARGE, "%s: more than %d checkpoints are below it",
@@ -113,7 +113,7 @@ static bool add(struct reading *r, const char *path, const char *full, bool is_f
 
 static bool read_folder(struct reading *r, const char *below, int depth);
 
-/* Reads one entry of a folder; `below` is its path relative to the root. */
+/* Reads one entry of a folder. `below` is the entry's path relative to the root. */
 static bool read_entry(struct reading *r, const char *below, int depth) {
     struct stat own, st;
     char *full = file_join(r->root, below);
@@ -130,7 +130,7 @@ static bool read_entry(struct reading *r, const char *below, int depth) {
     return ok;
 }
 
-/* `below`: relative to the root; "" is the root itself. */
+/* Reads a folder. `below` is its path relative to the root; "" is the root itself. */
 static bool read_folder(struct reading *r, const char *below, int depth) {
     char *full = *below ? file_join(r->root, below) : strdup(r->root);
     DIR *stream = full ? opendir(full) : NULL;
@@ -160,7 +160,7 @@ static int by_name(const void *a, const void *b) {
     return order ? order : y->is_folder - x->is_folder;
 }
 
-/* A file beside a folder of the same name is named by its whole path. */
+/* If a file and a folder have the same name, the file is named by its whole path. */
 static bool rename_twins(struct model_files *files, struct error *err) {
     for (size_t i = 1; i < files->count; i++) {
         struct model_file *file = &files->items[i];

@@ -21,13 +21,13 @@ struct pipeline {
     struct model_stages *stages;
     struct studio *studio;
     struct embeddings *embeddings;
-    struct adapters *adapters; /* owns the checkpoint, for the weights that adapters change */
-    struct adapters_base base; /* its checkpoint is owned until the registry takes it */
+    struct adapters *adapters; /* owns the checkpoint: adapters read its weights */
+    struct adapters_base base; /* owns its checkpoint until the registry takes it */
     json_t *scheduler_json;
     char *model_path;
     struct generate_request defaults; /* the daemon's before the checkpoint's */
     json_t *defaults_json;            /* generate_defaults_json of them */
-    struct resolve_figures figures;   /* for resolving requests */
+    struct resolve_figures figures;   /* arguments of resolve_request */
     struct pipeline_info info;
 };
 
@@ -35,7 +35,7 @@ static const enum component all_components[] = { COMPONENT_TEXT_ENCODER, COMPONE
     COMPONENT_VAE, COMPONENT_SAFETY_CHECKER };
 #define COMPONENTS (sizeof(all_components) / sizeof(all_components[0]))
 
-/* Weights being loaded, and a count of the tensors so far. */
+/* Wraps the weights of a component to report how many tensors are loaded. */
 struct watched {
     const struct pipeline_options *options;
     size_t *loaded, tensors;
@@ -56,7 +56,8 @@ static bool end_watched(void *user, struct error *err) {
     return w->from.end(w->from.user, err);
 }
 
-/* `watched` belongs to the caller and must live as long as the loading. */
+/* Returns weights that report their progress. The caller owns `watched` and keeps it until loading
+ * ends. */
 static struct weights watch(struct watched *watched, struct checkpoint *checkpoint,
     enum component component, const struct kernels *kernels, enum dtype dtype) {
     watched->from = weights_from_checkpoint(checkpoint, component, kernels, dtype);
@@ -85,7 +86,8 @@ static bool load_models(struct pipeline *p, const struct pipeline_options *optio
     struct weights unet = watch(&of[1], checkpoint, COMPONENT_UNET, kernels, dtype);
     struct weights vae = watch(&of[2], checkpoint, COMPONENT_VAE, kernels, dtype);
     text.check_only = unet.check_only = vae.check_only = check_only;
-    /* f32: a verdict near the threshold must not depend on the dtype of the weights. */
+    /* Always f32, so that a verdict near the threshold does not depend on the dtype of the
+     * weights. */
     struct weights checker = watch(
         &of[3], checkpoint, COMPONENT_SAFETY_CHECKER, kernels, DTYPE_F32);
     checker.check_only = check_only;
@@ -113,7 +115,7 @@ static bool open_checkpoint(
            error_prefix(err, "%s (--safety-checker off draws without)", options->model_path);
 }
 
-/* The three models were checked one by one; this checks that they fit together. */
+/* Checks that the three models fit together. Each was already checked by itself. */
 static bool check_match(const struct pipeline *p, struct error *err) {
     const struct text_encoder_config *text = text_encoder_get_config(p->text_encoder);
     const struct unet_config *unet = unet_get_config(p->unet);
@@ -142,13 +144,14 @@ static bool check_match(const struct pipeline *p, struct error *err) {
     return true;
 }
 
-/* Reads the scheduler's file, and what Stable Diffusion pipelines change in it. */
+/* Reads scheduler_config.json, and warns of values that Stable Diffusion pipelines replace. */
 static bool read_scheduler(struct pipeline *p, struct error *err) {
     const struct scheduler_choice none = { 0 };
     struct scheduler_config config;
     enum scheduler_kind kind;
     if (!scheduler_config_kind(p->scheduler_json, &kind)) {
-        /* Requests must then name a scheduler: scheduler_config_resolve tells them so. */
+        /* Requests must then name a scheduler; scheduler_config_resolve refuses those that do
+         * not. */
         const char *name = json_string_value(json_object_get(p->scheduler_json, "_class_name"));
         log_warning("scheduler_config.json: %s is not supported, requests must name a scheduler",
             name ? name : "a file without _class_name");
@@ -271,7 +274,8 @@ static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64
     p->info.activation_bytes = (int64_t)arena_reserved_bytes(p->arena);
 }
 
-/* Resolves a request for its shapes only, with blank pictures if the checkpoint needs some. */
+/* Resolves a request whose pictures do not matter. If the checkpoint needs pictures, blank ones are
+ * filled in. */
 static bool resolve_blank(const struct pipeline *p, const struct generate_request *request,
     struct resolved_request *out, struct error *err) {
     struct generate_request complete;
@@ -287,8 +291,8 @@ static bool resolve_blank(const struct pipeline *p, const struct generate_reques
     return ok;
 }
 
-/* Plans a default picture: a model that does not fit into memory fails now, not in a request, and
- * the usual request finds its memory reserved. */
+/* Reserves the memory for a picture of the default size. If the model does not fit into memory,
+ * loading fails here instead of a request later. */
 static bool plan_default(struct pipeline *p, struct error *err) {
     char empty[1] = "", *prompts[1] = { empty };
     struct generate_request request;
@@ -347,12 +351,12 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     return true;
 }
 
-/* Checks the models without loading their weights. */
+/* Checks the models and computes their sizes without loading weights. */
 static bool check_models(struct pipeline *p, const struct pipeline_options *options,
     const struct pipeline_info *like, enum dtype dtype, struct pipeline_size *out,
     struct error *err) {
     struct checkpoint **checkpoint = &p->base.checkpoint;
-    p->kernels = kernels_reference(); /* its memory is the host's */
+    p->kernels = kernels_reference(); /* the reference kernels, in host memory */
     if (!open_checkpoint(p, options, err) ||
         !load_models(p, options, *checkpoint, DTYPE_F32, true, err) || !check_match(p, err))
         return false;

@@ -1,4 +1,5 @@
-/* One loaded checkpoint and the way from prompt to picture, in the caller's thread.
+/* One loaded checkpoint, with everything that draws a picture from a prompt. Drawing runs on the
+ * caller's thread:
  *
  * resolve -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line draws one
  * request after the other (pipeline_generate); the daemon's engine thread (engine/loop/engine.h)
@@ -16,44 +17,44 @@ struct pipeline;
 
 struct pipeline_options {
     const char *model_path;    /* a diffusers folder or a single file */
-    const char *tokenizer_dir; /* NULL: the checkpoint's own */
+    const char *tokenizer_dir; /* NULL: use the checkpoint's own tokenizer */
     struct device_choice device;
     struct dtype_choice dtype; /* of the weights */
     struct adapters_options adapters;
-    /* The registry of another pipeline, which this one shares until pipeline_take_adapters makes it
-     * its own. `kernels` is then that pipeline's opened device. NULL: this pipeline makes its
-     * own. */
+    /* NULL: the pipeline makes a registry of its own. Otherwise the registry of another pipeline:
+     * this one shares it until pipeline_take_adapters takes it over, and `kernels` is the other
+     * pipeline's opened device. */
     struct adapters *registry;
     const struct kernels *kernels;
     /* Defaults of the served requests, which replace the checkpoint's own
      * (engine/request/defaults.h). Borrowed; NULL: none. */
     const struct generate_request *defaults;
     const char *embeddings_dir; /* textual inversions; NULL: none */
-    bool no_recordings; /* launch every operation separately, even if steps could be replayed */
-    bool one_at_a_time; /* studio_set_one_at_a_time */
+    bool no_recordings;         /* launch every operation separately: record and replay no steps */
+    bool one_at_a_time;         /* studio_set_one_at_a_time */
     int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: as many as the device gains
                            from */
-    /* CHOICE_AUTO: used if the checkpoint has one; CHOICE_ON: the checkpoint must have one. */
+    /* CHOICE_AUTO: use a checker if the checkpoint has one. CHOICE_ON: fail if it has none. */
     enum choice safety_checker;
-    /* For requests that leave it open; CHOICE_AUTO: tiles if there is no memory for the whole
-     * picture. */
+    /* For requests that do not set vae_tiling. CHOICE_AUTO: tiles if memory is too short for the
+     * whole picture. */
     enum choice vae_tiling;
-    /* Called before the weights are read, once the device, the dtype and the checkpoint's headers
-     * were found valid. May be NULL. */
+    /* Called after the device, the dtype and the checkpoint's headers were found valid, before the
+     * weights are read. May be NULL. */
     void (*opened)(void *user);
-    /* Called after each loaded tensor with the fraction loaded, 0 to 1. Return false to stop with
+    /* Called for each tensor with the fraction loaded, 0 to 1. Return false to stop with
      * ERROR_CANCELLED. May be NULL. */
     bool (*loading)(double fraction, void *user);
     void *user;
 };
 
-/* The device memory that a checkpoint will take, estimated from its files' headers. */
+/* The device memory that a checkpoint will take, estimated from the headers of its files. */
 struct pipeline_size {
     size_t weights;
-    size_t activations; /* those of `like`, scaled by the default picture sizes of the two */
+    size_t activations; /* those of `like`, scaled by the ratio of default picture sizes */
 };
-/* Measures a checkpoint without loading it. Also checks the name and shape of every tensor, so a
- * broken checkpoint, or something else, is detected. `like` is a loaded checkpoint. */
+/* Measures a checkpoint without loading it. Also checks the name and shape of every tensor, so that
+ * a broken or unsupported checkpoint is detected. `like` describes a loaded checkpoint. */
 struct pipeline_info;
 bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
     struct pipeline_size *out, struct error *err) __attribute__((warn_unused_result));
@@ -62,56 +63,58 @@ bool pipeline_create(const struct pipeline_options *options, struct pipeline **o
     struct error *err) __attribute__((warn_unused_result));
 void pipeline_destroy(struct pipeline *pipeline); /* NULL is fine */
 
-/* What the caller may know about a pipeline. */
+/* A description of a pipeline. It does not change. */
 struct pipeline_info {
-    const char *model_name;        /* the engine's name for it, or NULL; borrowed */
+    const char *model_name;        /* the engine's name for it; borrowed; or NULL */
     const char *model_path;        /* borrowed */
-    const struct kernels *kernels; /* the device's */
-    struct unet *unet;             /* the UNet in use, to be read only; borrowed */
+    const struct kernels *kernels; /* the kernels of the device */
+    struct unet *unet;             /* read only; borrowed */
     const char *device;            /* "cpu", "cuda:0" */
     enum dtype dtype, activation_dtype;
-    const struct implementation *implementations; /* struct kernels', or NULL */
+    const struct implementation *implementations; /* those of the kernels, or NULL */
     int default_width, default_height;            /* px */
     int max_tokens;                               /* 77 */
-    bool checks_safety;            /* pictures go through the checkpoint's safety checker */
-    bool inpaints;                 /* its UNet has 9 channels: it needs a picture and a mask */
-    int max_batch_rows;            /* of a UNet call, for small pictures; large ones have fewer */
-    const char *default_scheduler; /* "pndm"; NULL if the checkpoint names none that we have */
+    bool checks_safety;            /* the checkpoint's safety checker checks pictures */
+    bool inpaints;                 /* the UNet has 9 channels and needs a picture and a mask */
+    int max_batch_rows;            /* of a UNet call with small pictures; fewer with large ones */
+    const char *default_scheduler; /* "pndm"; NULL if the checkpoint's is not supported */
     const char *prediction_type;
-    const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
+    const json_t *scheduler_json; /* the checkpoint's scheduler_config.json; borrowed */
     const json_t
         *defaults; /* of fields that a request leaves out (generate_defaults_json); borrowed */
     double load_s;
-    int64_t weight_bytes, activation_bytes; /* activations: of a picture of the default size */
+    int64_t weight_bytes, activation_bytes; /* activations: for a default-size picture */
 };
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out);
-/* Memory and utilisation of its device now. Returns false if the device has no figures (the CPU).
- * Any thread. */
+/* Reads the current memory and utilisation of the device. Returns false if the device has no
+ * figures (the CPU). Any thread. */
 bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out);
 
-/* Its adapters; any thread may use them until the pipeline is destroyed. */
+/* Returns the registry of adapters. Any thread may use it until the pipeline is destroyed. */
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline);
-/* Makes the registry that the pipeline was created with its own (adapters_rebase, which calls
- * `switched`); the pipeline that had it before loses it. Waits. */
+/* Takes over the registry that this pipeline shares, by adapters_rebase, which calls `switched`.
+ * The other pipeline can no longer use it. Waits. */
 void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user);
 
-/* Its textual inversions; any thread may use them until the pipeline is destroyed. */
+/* Returns the textual inversions. Any thread may use them until the pipeline is destroyed. */
 struct embeddings *pipeline_get_embeddings(const struct pipeline *pipeline);
 
-/* Does what resolve_request does. Any thread; *out may be used until the pipeline is destroyed. */
+/* Calls resolve_request for this checkpoint. Any thread. *out may be used until the pipeline is
+ * destroyed. */
 bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 
-/* The studio in which requests are drawn. Owned by the pipeline; only the engine thread uses it. */
+/* Returns the studio in which requests are drawn. The pipeline owns it; only the engine thread uses
+ * it. */
 struct studio *pipeline_studio(struct pipeline *pipeline);
 
-/* Does what studio_generate does. Not re-entrant: one thread at a time. */
+/* Calls studio_generate for this checkpoint. One thread at a time; callbacks must not call it. */
 bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Resolves the request and tells the device's tuner every operation of it, without drawing and
- * without taking the memory for it. */
+/* Resolves the request and tells the device's tuner every operation that it needs. Does not draw,
+ * and reserves no memory. */
 bool pipeline_note(struct pipeline *pipeline, const struct generate_request *request,
     struct error *err) __attribute__((warn_unused_result));
 

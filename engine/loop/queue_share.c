@@ -17,9 +17,10 @@ static struct queue_caller *find(const struct queue_share *share, uint64_t calle
     return NULL;
 }
 
-/* Places that the caller may have. *alone: no other caller has waiting requests. */
+/* Returns the number of places that the caller may have. *alone: no other caller has waiting
+ * requests. */
 static int places_of(const struct queue_share *share, uint64_t caller, int max, bool *alone) {
-    int waiting = 1; /* number of callers, including this one */
+    int waiting = 1; /* callers with waiting requests, and this one */
     for (int i = 0; i < share->count; i++)
         waiting += share->callers[i].waiting > 0 && share->callers[i].caller != caller;
     *alone = waiting == 1;
@@ -90,7 +91,7 @@ void queue_share_look(struct queue_share *share, uint64_t caller, double left_s)
     }
 }
 
-/* Requests that came after the latest look count as mean ones. */
+/* Requests that arrived after the last look count with the mean work of a request. */
 static double left_s(const struct queue_share *share, const struct queue_caller *of) {
     const int since = of->there - of->looked_at;
     return of->left_s + (since > 0 ? since * share->request_s : 0);

@@ -33,14 +33,14 @@ void engine_get_switch(struct engine *engine, struct model_switch *out) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* --- models that are loaded --- */
+/* --- loaded models --- */
 
 static bool same_text(const char *a, const char *b) {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* Call with the lock held. Returns a copy of what `info` points to, which lives as long as the
- * engine; equal infos share one copy. */
+/* Call with the lock held. Returns a copy of the data that `info` points to. The copy lives as long
+ * as the engine; equal infos share one copy. NULL if there is no memory. */
 static struct kept_info *keep_info(struct engine *engine, const struct pipeline_info *info) {
     struct kept_info *kept = engine->kept;
     while (kept &&
@@ -157,8 +157,8 @@ void engine_release_request(void *model) {
     let_go(model, 0);
 }
 
-/* Call with the lock held. Returns the model that may be held; NULL if it is unloaded before the
- * next one is loaded. */
+/* Call with the lock held. Returns the current model if it may be held; NULL if there is none or a
+ * switch is about to unload it. */
 static struct engine_model *find_staying(const struct engine *engine) {
     const bool goes = engine->takes_no_orders && engine->switching.unloads_first;
     return engine->state == ENGINE_READY && !goes ? engine->current : NULL;
@@ -248,8 +248,8 @@ static void set_takes_no_orders(struct engine *engine, bool takes_none) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Counts the orders that are left and reports the number in the switch's state. Once
- * takes_no_orders is set, the number cannot rise. */
+/* Counts the orders that are left, and reports the number in the state of the switch. After
+ * takes_no_orders was set, the number cannot rise. */
 static bool count_orders(struct engine *engine, int *left, struct error *err) {
     pthread_mutex_lock(&engine->lock);
     const struct engine_orders orders = engine->orders;
@@ -267,7 +267,7 @@ static bool count_orders(struct engine *engine, int *left, struct error *err) {
     return ok;
 }
 
-/* --- the switch, in a thread of its own --- */
+/* --- the switch, on its own thread --- */
 
 static bool is_stopping(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
@@ -276,7 +276,8 @@ static bool is_stopping(struct engine *engine) {
     return stopping;
 }
 
-/* Between two tensors the drawing thread gets the device. */
+/* Gives the engine thread the device between two tensors. Returns false, to stop loading, if the
+ * engine stops. */
 static bool on_loading(double fraction, void *user) {
     struct engine *engine = user;
     adapters_device_give(engine->adapters);
@@ -315,7 +316,7 @@ struct turning {
     struct engine_model *model; /* NULL: none */
 };
 
-/* From here on new requests are for the next model. */
+/* Makes the new model current: from here on, requests are resolved for it. */
 static void on_turn(void *user) {
     const struct turning *t = user;
     struct engine *engine = t->engine;
@@ -342,7 +343,7 @@ static void turn_to(struct engine *engine, struct engine_model *model) {
         adapters_rebase(engine->adapters, NULL, on_turned_away, &t);
 }
 
-/* Call with the lock held. */
+/* Call with the lock held. Whether the model is still in engine.left, so not yet destroyed. */
 static bool is_left(const struct engine *engine, const struct engine_model *model) {
     const struct engine_model *left = engine->left;
     while (left && left != model)
@@ -365,8 +366,8 @@ static bool wait_for_orders(struct engine *engine) {
     return ok;
 }
 
-/* Stops accepting orders and waits until those accepted before are finished, on the checkpoint that
- * is still current. */
+/* Stops accepting orders and waits until those already accepted are finished. The checkpoint stays
+ * current meanwhile. */
 static bool finish_orders(struct engine *engine, struct error *err) {
     int left;
     set_takes_no_orders(engine, true);
@@ -380,7 +381,7 @@ static bool finish_orders(struct engine *engine, struct error *err) {
 }
 
 /* Stops accepting requests and waits until the old model has finished its last request and is
- * destroyed. False if the engine stops or fails. */
+ * destroyed. Returns false if the engine stops or fails. */
 static bool unload(struct engine *engine, const struct engine_model *old, struct error *err) {
     turn_to(engine, NULL);
     pthread_mutex_lock(&engine->lock);
@@ -392,7 +393,7 @@ static bool unload(struct engine *engine, const struct engine_model *old, struct
     return ok || engine_ended(err);
 }
 
-/* Gives the unused new model to the engine thread to destroy. */
+/* Hands the new model to the engine thread to be destroyed, because the switch failed. */
 static void leave(struct engine *engine, struct engine_model *model) {
     if (!model)
         return;
@@ -403,7 +404,8 @@ static void leave(struct engine *engine, struct engine_model *model) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Loads the old checkpoint again after the new one failed. If that fails too, the engine fails. */
+/* Loads the old checkpoint again after the new one failed to load. If that fails too, the engine
+ * fails. */
 static void load_again(struct engine *engine, const struct pipeline_info *before) {
     struct engine_model *model;
     struct error why = { 0 };
@@ -420,7 +422,7 @@ static void load_again(struct engine *engine, const struct pipeline_info *before
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Ends a switch and tells everybody who waits for it. */
+/* Ends a switch and calls `done` of all its waiters. */
 static void conclude(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     struct model_switch *s = &engine->switching;
@@ -461,7 +463,8 @@ static void *run(void *user) {
     const bool alone = asked.unloads_first;
     const bool goes = !alone || ((!takes_requests || finish_orders(engine, &err)) &&
                                     unload(engine, old, &err));
-    /* While the engine thread draws, this thread leaves the processors to it. */
+    /* If the engine thread draws during loading, this thread computes alone, to leave the
+     * processors to it. */
     if (!alone || !team_start(NULL))
         (void)team_leave();
     const bool ok = goes &&
@@ -485,7 +488,7 @@ void engine_end_switch(struct engine *engine) {
 
 /* --- asking for a switch --- */
 
-/* Call with the lock held. Adds a waiter to the switch that is under way. */
+/* Call with the lock held. Adds a waiter to the switch in progress. */
 static bool add_waiter(struct engine *engine, void (*done)(const struct error *err, void *user),
     void *user, struct error *err) {
     struct switch_waiter *waiter = done ? calloc(1, sizeof(*waiter)) : NULL;
@@ -498,7 +501,8 @@ static bool add_waiter(struct engine *engine, void (*done)(const struct error *e
 
 enum entry { ENTRY_REFUSED, ENTRY_DONE, ENTRY_JOINED, ENTRY_NEW };
 
-/* Whether there is anything to do, and no other switch is under way. */
+/* Call with the lock held. Decides whether to begin a new switch, join the one in progress, refuse,
+ * or do nothing. */
 static enum entry enter(struct engine *engine, const char *name, struct error *err) {
     struct model_switch *s = &engine->switching;
     if (is_under_way(s) && s->state != SWITCH_CHECKING && strcmp(s->name, name) == 0)
@@ -519,8 +523,9 @@ static enum entry enter(struct engine *engine, const char *name, struct error *e
     return ENTRY_NEW;
 }
 
-/* Call with the lock held. Decides whether the old model must be unloaded first, from the memory
- * that the new one needs and that is available. */
+/* Call with the lock held. Decides whether the old model must be unloaded first: if the memory
+ * available is less than the new model needs. Fails if the new model does not fit even then, or if
+ * a job needs the old one. */
 static bool decide(struct engine *engine, const struct pipeline_size *size,
     const struct available *left, struct error *err) {
     const struct engine_model *current = engine->current;
@@ -545,7 +550,8 @@ static bool decide(struct engine *engine, const struct pipeline_size *size,
                s->name, (unsigned long long)(needed >> 20), left->bytes >> 20, current->holder);
 }
 
-/* Reads the headers of the files, which may take a while; *path is the caller's. */
+/* Reads the headers of the checkpoint's files, which may take a while. The caller owns *path, even
+ * on failure. */
 static bool look(struct engine *engine, const char *name, const struct pipeline_info *current,
     char **path, struct pipeline_size *size, struct error *err) {
     *path = NULL;
@@ -555,7 +561,8 @@ static bool look(struct engine *engine, const char *name, const struct pipeline_
     return pipeline_weigh(&options, current, size, err);
 }
 
-/* Takes over the path. From here on nobody can hold a model that is about to be unloaded. */
+/* Takes over `path`. If the old model will be unloaded first, it cannot be held any more from here
+ * on. */
 static bool prepare(struct engine *engine, char *path, const struct pipeline_size *size,
     const struct available *left, struct error *err) {
     pthread_mutex_lock(&engine->lock);
@@ -568,9 +575,9 @@ static bool prepare(struct engine *engine, char *path, const struct pipeline_siz
     return ok;
 }
 
-/* Starts the thread with the lock held, so that nobody sees a switch whose thread runs but whose
- * state does not say so; the next caller that asks for the same model joins it. If there are no
- * orders to wait for and the old model is unloaded first, requests are refused from here on. */
+/* Starts the switch's thread and sets the state under one lock, so that the state always tells that
+ * the thread runs. The next caller that asks for the same model joins the switch. If the old model
+ * is unloaded first and there are no orders to wait for, requests are refused from here on. */
 static bool begin(
     struct engine *engine, int orders_left, struct model_switch *out, struct error *err) {
     pthread_mutex_lock(&engine->lock);
@@ -587,14 +594,14 @@ static bool begin(
     return ok;
 }
 
-/* The part of a switch that the calling thread does. */
+/* Does the part of a switch that runs on the calling thread. */
 static bool set_out(struct engine *engine, const char *name, const struct pipeline_info *current,
     struct model_switch *out, struct error *err) {
     struct pipeline_size size;
     struct available left;
     char *path;
     int orders_left;
-    engine_end_switch(engine); /* the previous switch is over */
+    engine_end_switch(engine); /* joins the thread of the previous switch */
     if (!look(engine, name, current, &path, &size, err)) {
         free(path);
         return false;
@@ -634,7 +641,7 @@ bool engine_switch(struct engine *engine, const char *name,
     engine->switching.state = SWITCH_FAILED;
     engine->switching.error = why;
     engine->takes_no_orders = false;
-    free(engine->waiters); /* the caller gets the error here, and nobody else could join */
+    free(engine->waiters); /* the caller is the only waiter and gets the error here */
     engine->waiters = NULL;
     engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
@@ -645,7 +652,8 @@ bool engine_switch(struct engine *engine, const char *name,
 
 /* --- the list of models --- */
 
-/* The checkpoint that the daemon was started with keeps its name, even if another has the same. */
+/* Whether the daemon was started with a checkpoint of this name. That checkpoint keeps the name
+ * even if another one below the root has the same. */
 static bool is_first(const struct engine *engine, const char *name) {
     return engine->model_name && strcmp(engine->model_name, name) == 0;
 }

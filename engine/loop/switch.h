@@ -2,14 +2,14 @@
  * and the switch from one to another.
  *
  * Requests accepted before a switch finish on the checkpoint they were resolved for. If both
- * checkpoints fit into memory, the old one serves until the new one is loaded, and is freed when
- * its last request ends. Otherwise the old one is unloaded first, and no request is accepted
- * meanwhile. Either way, if the new checkpoint cannot be loaded, the old one stays in service.
- * Adapters are matched to the new one.
+ * checkpoints fit into memory, the old one stays in use until the new one is loaded, and is freed
+ * when its last request ends. Otherwise the old one is unloaded first, and no request is accepted
+ * meanwhile. In both cases, if the new checkpoint cannot be loaded, the old one is used again.
+ * Adapters are matched to the layers of the new one.
  *
- * Orders are requests that are written down as jobs and resolved when their turn comes. A switch
- * waits until the last of them has ended. Requests are accepted during this wait; new orders are
- * not, so that it ends. */
+ * Orders are requests that are stored as jobs and resolved when the jobs run. A switch waits until
+ * the last order has ended. During this wait requests are accepted, but new orders are refused, so
+ * that the wait ends. */
 #ifndef ENGINE_LOOP_SWITCH_H
 #define ENGINE_LOOP_SWITCH_H
 
@@ -18,66 +18,68 @@
 
 const char *switch_state_name(enum switch_state state); /* "none", "checking", ... */
 
-/* Copies the state of the latest switch. Any thread; does not wait. */
+/* Copies the state of the last switch. Any thread; does not wait. */
 void engine_get_switch(struct engine *engine, struct model_switch *out);
 
 struct engine_model_entry {
-    char *name, *path; /* owned; path: below --model-root, or as given at the start */
+    char *name, *path; /* owned; path: below --model-root, or as the daemon got it */
     bool is_folder, leads_out, current;
     uint64_t bytes;
 };
 struct engine_models {
-    struct engine_model_entry *items; /* owned; by name; before them the checkpoint the daemon was
-                                         started with, if it is not below the root */
+    struct engine_model_entry *items; /* owned; first the daemon's own checkpoint, if it is not
+                                         below the root; the others by name */
     size_t count;
-    char current[MODEL_NAME_MAX_BYTES + 1]; /* "": none is loaded */
+    char current[MODEL_NAME_MAX_BYTES + 1]; /* "": no checkpoint is loaded */
     bool has_root;
     struct model_switch last;
 };
-/* Lists the checkpoints. Reads the folder, so the calling thread must be allowed to wait. The
+/* Lists the checkpoints. Reads the folder, so call it on a thread that may wait for the disk. The
  * caller calls engine_models_finish. */
 bool engine_models(struct engine *engine, struct engine_models *out, struct error *err)
     __attribute__((warn_unused_result));
 void engine_models_finish(struct engine_models *models);
 
 /* Begins a switch to `name`, one of engine_models. Reads the headers of the checkpoint's files,
- * then returns; the rest runs in the background. *out (may be NULL) tells the state: SWITCH_DONE if
- * that checkpoint is current already. Errors: ERROR_NOT_FOUND; ERROR_CONFLICT while another switch
- * is under way, or if the old checkpoint would have to be unloaded first and a training job needs
- * it; ERROR_NO_MEMORY if the new one does not fit at all; ERROR_UNAVAILABLE while the engine
- * accepts no requests; or what is wrong with the files.
+ * then returns; the rest runs in the background. *out (may be NULL) tells the state; it is
+ * SWITCH_DONE if that checkpoint is already current. ERROR_NOT_FOUND if there is no such
+ * checkpoint. ERROR_CONFLICT while another switch is in progress, or if a training job needs the
+ * old checkpoint, which would have to be unloaded first. ERROR_NO_MEMORY if the new one does not
+ * fit at all. ERROR_UNAVAILABLE while the engine accepts no requests. Other errors tell what is
+ * wrong with the files.
  *
- * If this returned true with another state than SWITCH_DONE, `done` (may be NULL) is called exactly
- * once, from a thread of the engine, with NULL or the reason for the failure. Several callers may
- * ask for the same name; each gets its `done`. */
+ * If this returns true with any state except SWITCH_DONE, `done` (may be NULL) is called exactly
+ * once, on a thread of the engine, with NULL or the reason for the failure. Several callers may ask
+ * for the same name; `done` of each is called. */
 bool engine_switch(struct engine *engine, const char *name,
     void (*done)(const struct error *err, void *user), void *user, struct model_switch *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Called once; what `orders` points to is borrowed until engine_clear_orders returns. */
+/* Call it once. What `orders` points to is borrowed until engine_clear_orders returns. */
 void engine_set_orders(struct engine *engine, const struct engine_orders *orders);
-/* `count` is not called again once this has returned: the daemon is stopping. */
+/* Call it when the daemon stops. `count` is not called after this has returned. */
 void engine_clear_orders(struct engine *engine);
 /* Tells the engine, from any thread, that `count` may return something else now. Does not wait. */
 void engine_orders_changed(struct engine *engine);
 
-/* Call before resolving an order that will be written down: the current checkpoint stays until
- * engine_end_order. ERROR_UNAVAILABLE while a switch waits for the orders before it. */
+/* Call before resolving an order that will be stored: a switch then waits for engine_end_order.
+ * ERROR_UNAVAILABLE while a switch already waits for earlier orders. */
 bool engine_begin_order(struct engine *engine, struct error *err)
     __attribute__((warn_unused_result));
-/* Call when the order is written down, so that `count` includes it, or will never be. */
+/* Call when the order is stored, so that `count` includes it, or when it was given up. */
 void engine_end_order(struct engine *engine);
 
-/* Whether the daemon has a --model-root, so that there are models to switch to. */
+/* Whether the daemon has a --model-root, that is, models to switch to. */
 bool engine_has_models(const struct engine *engine);
 
-/* Path of a model, malloc'd, for callers that load it themselves. Waits for the disk. */
+/* Writes the path of a model to *path, malloc'd, for callers that load the model themselves. Waits
+ * for the disk. */
 bool engine_model_path(struct engine *engine, const char *name, char **path, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Keeps the current checkpoint in memory until engine_let_go_model, so that all of *info may be
- * used. `holder` names who holds it, for messages: "the training job snow". Returns NULL with
- * ERROR_UNAVAILABLE if no checkpoint is loaded, or it is about to be unloaded. */
+/* Keeps the current checkpoint in memory until engine_let_go_model, so that everything *info points
+ * to may be used. `holder` is for messages: "the training job snow". Returns NULL with
+ * ERROR_UNAVAILABLE if no checkpoint is loaded or it is about to be unloaded. */
 struct engine_model *engine_hold_model(
     struct engine *engine, const char *holder, struct pipeline_info *info, struct error *err);
 void engine_let_go_model(struct engine_model *model); /* NULL is fine */

@@ -1,8 +1,9 @@
-/* A claim is passed on between threads. start() gives it to a thread of this file, which reads the
- * job's description and data set, loads its models and gives it to the engine's background. The
- * background works on it until it is done or wanted back. A finished adapter is registered with the
- * engine by the first thread again, because loading it may wait for the engine. `stage` says who
- * has the claim; its holder may read and write `job`, `config` and `result` without the lock. */
+/* The claim of a training job is passed between two threads. start() gives it to this file's own
+ * thread, which reads the job's description and data set, loads its models and hands it to the
+ * engine's background. The background works on the job until the job is done or is to stop. Then
+ * this file's thread gets the claim back to register the finished adapter, because loading an
+ * adapter may wait for the engine. `stage` tells which thread has the claim; that thread may use
+ * `job`, `config` and `result` without the lock. */
 #include "engine/loop/training.h"
 
 #include "base/file.h"
@@ -31,8 +32,8 @@ struct training {
     struct engine_listener listener;
     struct train_config config; /* the configuration of `job` */
     struct training_job *job;
-    struct engine_model *model; /* held as long as `job` uses it; NULL: the job loads its own */
-    char *result; /* owned: the adapter's file or the model's folder, once the job is done */
+    struct engine_model *model; /* held while `job` uses it; NULL: the job has its own model */
+    char *result;               /* owned: path of the finished adapter file or model folder */
 
     pthread_mutex_t lock; /* guards the following members */
     pthread_cond_t changed;
@@ -40,9 +41,9 @@ struct training {
     struct job_claim *claim; /* valid unless STAGE_FREE */
     bool ending, engine_ended;
     bool has_news;   /* of the engine or of the job's wish, for a job that waits to be opened */
-    bool cache_grew; /* it may have grown: a job has ended, here or in an earlier process */
-    /* Owned: the folder of a job whose checkpoints, or whose validation pictures, have changed, or
-     * NULL. */
+    bool cache_grew; /* a job has ended, here or before the daemon started */
+    /* Owned, or NULL: the folder of a job with new checkpoints, and that of a job with new
+     * validation pictures. */
     char *changed_folder, *validated_folder;
 };
 
@@ -55,7 +56,7 @@ static bool parse(const char *text, size_t size, struct train_config *out, struc
     return ok;
 }
 
-/* Checks that a folder exists and lies inside the root, whatever links lead there. */
+/* Checks that a folder exists and lies inside the dataset root, with all links resolved. */
 static bool leads_below(const struct training *t, const char *field, const char *name,
     const char *path, struct error *err) {
     struct scan_folder folder;
@@ -69,7 +70,7 @@ static bool leads_below(const struct training *t, const char *field, const char 
             : "a folder that is there, under the daemon's --dataset-root: GET /datasets");
 }
 
-/* Path of a folder under --dataset-root; anything else is refused. */
+/* Makes the path of a folder under --dataset-root, and refuses any other name. */
 static bool path_below(const struct training *t, const char *field, const char *name, bool is_there,
     char **out, struct error *err) {
     *out = NULL;
@@ -90,7 +91,7 @@ static bool dataset_path(
     return path_below(t, "dataset", c->dataset, true, out, err);
 }
 
-/* *out is NULL if the job has a folder of its own. */
+/* *out is NULL if the class pictures go into the job's own folder. */
 static bool class_path(
     const struct training *t, const struct train_config *c, char **out, struct error *err) {
     *out = NULL;
@@ -98,7 +99,7 @@ static bool class_path(
            path_below(t, "class_data_dir", c->class_data_dir, false, out, err);
 }
 
-/* Whether the name is free: a job must not replace an adapter that somebody may use. */
+/* Whether no adapter has the job's name: a job must not replace an adapter that may be in use. */
 static bool name_is_free(
     const struct training *t, const struct train_config *c, struct error *err) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
@@ -113,8 +114,8 @@ static bool name_is_free(
     return false;
 }
 
-/* The folder of a new job is empty, so it cannot name a checkpoint; if interrupted, the job resumes
- * from its last one. */
+/* Refuses any checkpoint except "latest": the folder of a new job has no checkpoints. An
+ * interrupted job resumes from its latest one. */
 static bool resumes_from_latest(const struct train_config *c, struct error *err) {
     const char *from = c->resume_from_checkpoint;
     return !from || strcmp(from, "latest") == 0 ||
@@ -123,7 +124,7 @@ static bool resumes_from_latest(const struct train_config *c, struct error *err)
                "on from any of a folder's");
 }
 
-/* Whether a job trains another checkpoint than the current one. */
+/* Whether the job trains a checkpoint that is not the current one. */
 static bool trains_another(const struct train_config *c, const struct pipeline_info *drawn_with) {
     return c->model && (!drawn_with->model_name || strcmp(c->model, drawn_with->model_name) != 0);
 }
@@ -198,8 +199,8 @@ static void wake(void *user) {
     engine_wake_background(t->options.engine);
 }
 
-/* Closes the job while holding the device; the background holds it already, and may take it
- * again. */
+/* Closes the job while holding the device. In the background, this thread already holds it and
+ * takes it a second time. */
 static void close_job(struct training *t) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     adapters_device_take(adapters);
@@ -210,8 +211,8 @@ static void close_job(struct training *t) {
     t->model = NULL;
 }
 
-/* Ends the job and returns its claim. Called by the claim's holder before the claim is given back,
- * as the next job may start at once. */
+/* Frees the job and returns its claim. Call it on the thread that has the claim, before the claim
+ * is given back: after that, the next job may start at once. */
 static struct job_claim *let_go(struct training *t) {
     close_job(t);
     train_config_finish(&t->config);
@@ -235,7 +236,8 @@ static char *text_of(json_t *json) {
     return text;
 }
 
-/* Reports an event of the job; takes the reference. An event that finds no room is dropped. */
+/* Reports an event of the job. Takes over the reference to `json`. Drops the event if the
+ * dispatcher has no room for it. */
 static void say(struct training *t, const char *type, json_t *json) {
     char *text = text_of(json);
     if (text && !job_claim_event(t->claim, type, text))
@@ -270,7 +272,7 @@ static char *take(struct training *t, char **from) {
     return folder;
 }
 
-/* A checkpoint was written. The other thread registers its name. */
+/* Called after a checkpoint was written. This file's thread registers its name. */
 static void on_kept(void *user, int64_t step) {
     struct training *t = user;
     pass_on(t, &t->changed_folder, job_folder_path(t->options.folder, job_claim_job(t->claim)->id));
@@ -285,7 +287,7 @@ static void on_warned(void *user, const char *text) {
     say(user, "warning", json_pack("{s:o}", "message", json_lenient_string(text)));
 }
 
-/* Reports the validation's pictures; the other thread draws the grid. */
+/* Reports the validation's pictures. This file's thread draws the grid. */
 static void on_validated(void *user, int64_t step) {
     struct training *t = user;
     char *folder = job_folder_path(t->options.folder, job_claim_job(t->claim)->id);
@@ -300,7 +302,7 @@ static void on_validated(void *user, int64_t step) {
         }
         json_decref(list);
         if (json_dumpb(found, NULL, 0, JSON_COMPACT) > JOB_EVENT_MAX_BYTES)
-            json_object_del(found, "pictures"); /* the job's list of validations has them */
+            json_object_del(found, "pictures"); /* they are in the job's list of validations */
         if (found)
             say(t, "validation", found);
     }
@@ -320,7 +322,8 @@ static bool is_wanted(void *user) {
     return job_claim_wish(t->claim) == JOB_GO_ON;
 }
 
-/* Between the pieces of loading: requests may use the device. */
+/* Called between the pieces of loading, so that requests can use the device. Returns false if the
+ * job must stop. */
 static bool between(void *user) {
     struct training *t = user;
     struct adapters *adapters = engine_get_adapters(t->options.engine);
@@ -346,7 +349,7 @@ static bool open_job(struct training *t, struct error *err) {
     ok = ok && t->model;
     const bool another = ok && trains_another(&t->config, &info);
     if (another) {
-        engine_let_go_model(t->model); /* the job loads its own */
+        engine_let_go_model(t->model); /* the job loads its own model */
         t->model = NULL;
         ok = engine_model_path(t->options.engine, t->config.model, &model_path, err);
     }
@@ -390,7 +393,7 @@ static bool load_job(struct training *t, struct error *err) {
     return ok;
 }
 
-/* Opens the waiting job for the engine's background, or fails it. */
+/* Opens the claimed job and hands it to the engine's background, or fails it. */
 static void open_next(struct training *t) {
     struct error err = { 0 };
     if (job_claim_wish(t->claim) != JOB_GO_ON) {
@@ -398,8 +401,8 @@ static void open_next(struct training *t) {
         return;
     }
     if (!open_job(t, &err) || !load_job(t, &err)) {
-        /* The model may have been unloaded since may_open looked: then nothing is open, and the
-         * claim waits for the next model. */
+        /* The model may have been unloaded after may_open. Nothing is open then, and the claim
+         * waits for the next model. */
         const bool is_late = err.code == ERROR_UNAVAILABLE && !t->model && !t->job;
         if (is_late && !is_set(t, &t->engine_ended)) {
             train_config_finish(&t->config);
@@ -423,7 +426,7 @@ static void open_next(struct training *t) {
         engine_wake_background(t->options.engine);
 }
 
-/* The result of a finished job; NULL when memory is short. */
+/* Returns the result of a finished job; NULL if there is no memory. */
 static json_t *result_json(const struct training *t) {
     if (t->config.method == TRAIN_FULL)
         return json_pack("{s:s}", "model", t->result);
@@ -438,8 +441,9 @@ static json_t *result_json(const struct training *t) {
     return json;
 }
 
-/* Registers the adapter with the engine under the job's name. If that fails, the job has succeeded
- * all the same. A full fine-tune's model is used by starting a daemon with it. */
+/* Registers the adapter with the engine under the job's name. If this fails, the job has still
+ * succeeded, with a warning. The model of a full fine-tune is not registered: a daemon is started
+ * with it. */
 static void publish(struct training *t) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     struct error err = { 0 };
@@ -451,7 +455,7 @@ static void publish(struct training *t) {
             json_object_set_new(json, "warning", json_lenient_string(err.message));
     }
     char *text = text_of(json);
-    job_claim_succeed(let_go(t), text); /* takes `text` over */
+    job_claim_succeed(let_go(t), text); /* takes over `text` */
 }
 
 /* Whether to open the job now: once the engine has a model, or if the job is wanted back. */
@@ -467,7 +471,8 @@ static void draw_grid(struct training *t) {
     free(folder);
 }
 
-/* Registers the names of checkpoints, before anybody can see the job's end. */
+/* Registers the names of new checkpoints. Runs before the job's end is published, so that its
+ * checkpoints can be used by then. */
 static void name_checkpoints(struct training *t, bool *scanned) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     if (!adapters)
@@ -481,7 +486,8 @@ static void name_checkpoints(struct training *t, bool *scanned) {
     free(folder);
 }
 
-/* Trims what jobs left in the cache. No job runs meanwhile: this thread opens the next one. */
+/* Trims the cache of training jobs. No job runs meanwhile, because this thread opens the next
+ * one. */
 static void trim_cache(struct training *t) {
     struct error err = { 0 };
     pthread_mutex_lock(&t->lock);
@@ -511,7 +517,7 @@ static enum stage wait_for_work(struct training *t, bool late) {
 static void *open_and_publish(void *user) {
     struct training *t = user;
     bool engine_is_late = false, scanned = false;
-    (void)team_leave(); /* models load on one thread, beside the engine's */
+    (void)team_leave(); /* loads models on one thread, beside the engine's */
     for (;;) {
         const enum stage stage = wait_for_work(t, engine_is_late);
         if (is_set(t, &t->ending))
@@ -544,7 +550,7 @@ static void finish(struct training *t) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Gives the claim back; saves the progress, unless the job is cancelled. */
+/* Stops the job and gives its claim back. Saves the progress unless the job is cancelled. */
 static void give_back(struct training *t, enum job_wish wish) {
     struct error err = { 0 };
     if (wish != JOB_CANCEL && !training_job_keep(t->job, &err))
@@ -583,7 +589,7 @@ static bool work(bool *more, void *user, struct error *err) {
     return true;
 }
 
-/* The engine stops: nothing is computed any more. */
+/* Called when the engine stops, so no more training is possible. */
 static void stop(void *user) {
     struct training *t = user;
     pthread_mutex_lock(&t->lock);
@@ -593,12 +599,12 @@ static void stop(void *user) {
         give_back(t, job_claim_wish(t->claim));
 }
 
-/* --- life --- */
+/* --- creating and destroying the runner --- */
 
 bool training_create(
     const struct training_options *options, struct training **out, struct error *err) {
     *out = NULL;
-    if (!options->dataset_root) /* POST /train says what is missing */
+    if (!options->dataset_root) /* POST /train reports what is missing */
         return true;
     struct training *t = calloc(1, sizeof(*t));
     if (!t)

@@ -12,7 +12,8 @@
 #define ROUND_FACTOR 1.1
 #define SQUARE_FACTOR (1 / 1.1)
 
-/* The open brackets of one kind: the piece at which each begins. The two kinds are independent. */
+/* The open brackets of one kind, as the index of the piece at which each begins. Round and square
+ * brackets are counted separately. */
 struct brackets {
     size_t open[PROMPT_NESTING_MAX];
     int count;
@@ -21,7 +22,7 @@ struct brackets {
 struct parser {
     const char *param;
     struct attention *out;
-    size_t used; /* of out->text */
+    size_t used; /* bytes used in out->text */
     struct brackets round, square;
     struct error *err;
 };
@@ -54,14 +55,15 @@ static bool open_bracket(struct parser *p, struct brackets *brackets) {
         PROMPT_NESTING_MAX);
 }
 
-/* Multiplies all pieces since the last open bracket: each piece at most PROMPT_NESTING_MAX
- * times. */
+/* Multiplies the weights of all pieces since the last open bracket. The limit on nesting bounds
+ * this to PROMPT_NESTING_MAX times per piece. */
 static void close_bracket(struct parser *p, struct brackets *brackets, double factor) {
     for (size_t i = brackets->open[--brackets->count]; i < p->out->count; i++)
         p->out->pieces[i].weight *= factor;
 }
 
-/* Matches ": NUMBER )" at text[0]. Returns its end, or NULL, and the number's position. */
+/* Matches ": NUMBER )"; text[0] is the colon. Returns the end of the match, or NULL. Writes the
+ * position and length of the number. */
 static const char *find_factor(const char *text, const char **number, size_t *length) {
     const char *at = text + 1;
     at += strspn(at, PROMPT_SPACES);
@@ -95,7 +97,7 @@ static bool append_words(struct parser *p, const char *text, size_t size) {
     }
 }
 
-/* Parses the element at `at`. Returns its end, or NULL after an error. */
+/* Parses the element at `at`. Returns the end of the element, or NULL after an error. */
 static const char *take(struct parser *p, const char *at) {
     const char *number = NULL, *end;
     size_t length = 0;
@@ -126,7 +128,7 @@ static const char *take(struct parser *p, const char *at) {
     return append_words(p, at, (size_t)(end - at)) ? end : NULL;
 }
 
-/* Merges neighbours of equal weight, whose texts are already adjacent. */
+/* Merges consecutive pieces of equal weight. Their texts are already adjacent. */
 static void merge(struct attention *out) {
     size_t kept = 0;
     for (size_t i = 1; i < out->count; i++) {

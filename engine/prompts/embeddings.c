@@ -16,39 +16,39 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Endings of embedding files, including those that people use for them. */
+/* The endings that embedding files have. */
 static const char *const endings[] = { ".safetensors", ".pt", ".bin" };
 
-/* One file as it was read; shared by all sets since then. */
+/* One file as it was read. Sets share the entry until the file changes. */
 struct entry {
     _Atomic int holders;
     struct embedding embedding;
     struct embedding_file file; /* owned */
-    int32_t *tokens;            /* owned: of the name, token_count of them */
+    int32_t *tokens;            /* owned: the name's tokens, [token_count] */
     size_t token_count;
     struct stat identity;
 };
 
 struct embedding_set {
     _Atomic int holders;
-    struct entry **entries; /* owned, each held, by name */
+    struct entry **entries; /* owned: a reference to each; sorted by name */
     size_t count;
-    struct entry **by_tokens; /* owned: those whose names have tokens, most tokens first */
+    struct entry **by_tokens; /* owned: entries with tokens in their names, most tokens first */
     size_t by_tokens_count;
-    struct tokenizer_words *words; /* owned; NULL: none */
-    char *folder;                  /* owned; NULL: there is none */
+    struct tokenizer_words *words; /* owned; NULL: no words */
+    char *folder;                  /* owned; NULL: no folder */
 };
 
 struct embeddings {
-    char *folder; /* owned; NULL: there is none */
+    char *folder; /* owned; NULL: no folder */
     const struct tokenizer *tokenizer;
     int width;
-    pthread_mutex_t scanning; /* one scan at a time */
+    pthread_mutex_t scanning; /* held during a scan */
     pthread_mutex_t lock;     /* guards `set` */
     struct embedding_set *set;
 };
 
-/* The next vector's id, over all registries. */
+/* Id of the next vector. Shared by all registries. */
 static _Atomic int32_t next_id = EMBEDDING_ID_FIRST;
 
 static void entry_release(struct entry *entry) {
@@ -117,7 +117,7 @@ const struct embedding *embedding_set_find(const struct embedding_set *set, int3
 
 /* --- one file --- */
 
-/* Length of the name if it is the file of an embedding, else 0. */
+/* Returns the length of the embedding's name, or 0 if the file is not an embedding file. */
 static size_t name_length(const char *file) {
     const size_t length = strlen(file);
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
@@ -142,7 +142,7 @@ static bool same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* Opens a regular file of the folder; follows no link. */
+/* Opens a regular file in the folder, without following links. */
 static int open_file(int folder, const char *file, struct stat *identity, struct error *err) {
     const int fd = openat(folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, identity) != 0) {
@@ -174,13 +174,13 @@ static bool read_file(
     return true;
 }
 
-/* Whether a plain text may use this word for an embedding: the vocabulary must not have it. */
+/* Whether the word may name an embedding in a plain text: it must not be in the vocabulary. */
 static bool is_new_word(const struct tokenizer *tokenizer, const char *word) {
     return tokenizer_find(tokenizer, word) < 0;
 }
 
-/* Fills in an entry. An embedding that cannot be used has its error, and an id, so that texts that
- * name it can be refused. */
+/* Fills in an entry. An embedding that cannot be used gets an error, and also an id, so that a text
+ * that names it can be refused. */
 static bool fill_entry(
     const struct embeddings *e, int folder, struct entry *entry, struct error *err) {
     struct embedding *out = &entry->embedding;
@@ -204,7 +204,8 @@ static bool fill_entry(
     return true;
 }
 
-/* The previous set's entry for this file, if the file has not changed. */
+/* Returns the previous set's entry for this file; NULL if there is none, it has an error, or the
+ * file has changed. */
 static struct entry *find_same(const struct embedding_set *before, int folder, const char *file) {
     struct stat now;
     for (size_t i = 0; before && i < before->count; i++) {
@@ -221,7 +222,7 @@ static struct entry *find_same(const struct embedding_set *before, int folder, c
 
 /* --- the folder --- */
 
-/* Adds the file to the set, unless its name is not allowed; *passed counts those. */
+/* Adds the file to the set. A file whose name is not allowed is left out and counted in *passed. */
 static bool add_file(const struct embeddings *e, const struct embedding_set *before, int folder,
     const char *file, struct embedding_set *out, int *passed, struct error *err) {
     const size_t length = name_length(file);
@@ -270,7 +271,8 @@ static int by_token_count(const void *a, const void *b) {
     return by_name(a, b);
 }
 
-/* If NAME.safetensors and NAME.pt exist, only the first is kept. */
+/* Drops NAME.pt if there is also NAME.safetensors. Entries are sorted so that the kept one is
+ * first. */
 static void drop_doubles(struct embedding_set *set) {
     size_t kept = 0;
     for (size_t i = 0; i < set->count; i++) {
@@ -283,7 +285,7 @@ static void drop_doubles(struct embedding_set *set) {
     set->count = kept;
 }
 
-/* Prepares the set, sorted by name, for lookups in texts. */
+/* Builds the set's indexes for lookups in texts. The set must be sorted by name. */
 static bool index_set(const struct embeddings *e, struct embedding_set *set, struct error *err) {
     const char **words = calloc(2 * set->count + 1, sizeof(*words));
     int32_t *ids = calloc(2 * set->count + 1, sizeof(*ids));

@@ -33,10 +33,10 @@ static void weigh(struct compute *c, const float *weights, const struct tensor *
 
 /* --- vectors --- */
 
-/* Arguments of text_encoder_forward_vectors, on the host. */
+/* The arguments of text_encoder_forward_vectors, on the host. */
 struct vector_plan {
-    int32_t *ids, *order; /* ids [tokens]: 0 for vectors; order [vectors]: 0, 1, 2, ... */
-    void *values;         /* [vectors][width], of the text encoder's dtype */
+    int32_t *ids, *order; /* ids [tokens], 0 at vectors; order [vectors]: 0, 1, 2, ... */
+    void *values;         /* [vectors][width], in the text encoder's dtype */
     struct text_vector_run *runs;
     int run_count;
 };
@@ -63,7 +63,7 @@ static bool vector_plan_alloc(
     return plan->ids && plan->order && plan->values && plan->runs;
 }
 
-/* Neighbours in a chunk form one run. */
+/* Adds a vector to the last run if it follows that run in the same chunk; else begins a new run. */
 static void add_to_run(struct vector_plan *plan, int place, int length, int vector) {
     struct text_vector_run *last = plan->runs + plan->run_count - 1;
     const int row = place / length, at = place % length;
@@ -99,7 +99,8 @@ static bool vector_plan_fill(
     return true;
 }
 
-/* Not recorded: vectors are in different places in each text. */
+/* Encodes a text with vectors. The call is not recorded, because each text has them in other
+ * places. */
 static void run_with_vectors(
     struct compute *c, const struct text_encoding *e, const struct run *r) {
     const int64_t most = c->dry_run ? r->context.shape[0] * r->context.shape[1] : e->text->vectors;
@@ -129,7 +130,7 @@ static void run_plainly(struct compute *c, const struct text_encoding *e, const 
     compute_recorded(c, key, sizeof(key), run_text_encoder, r);
 }
 
-/* Uploads a text that came encoded, [1][tokens][width] in f32. */
+/* Uploads a text that the client sent encoded: [1][tokens][width] in f32. */
 static void upload_encoded(struct compute *c, const float *encoded, const struct tensor *context) {
     void *converted = malloc(tensor_bytes(context));
     if (!converted) {

@@ -1,4 +1,4 @@
-/* Encodes a text with its weights. */
+/* Encodes a text and applies its weights. */
 #ifndef ENGINE_PROMPTS_ENCODE_H
 #define ENGINE_PROMPTS_ENCODE_H
 
@@ -6,15 +6,15 @@
 #include "kernels/compute/overlay.h"
 #include "models/text_encoder.h"
 
-/* All borrowed. */
+/* All members are borrowed. */
 struct text_encoding {
     const struct text_encoder *encoder;
     const struct text *text;
-    const struct embedding_set *embeddings; /* whose vectors the text contains; NULL: none */
-    bool vectors; /* the text may contain vectors: memory is needed for them */
-    int length;   /* of a chunk */
+    const struct embedding_set *embeddings; /* for the vectors in the text; NULL: none */
+    bool vectors;                           /* for a dry run: reserve memory for vectors */
+    int length;                             /* of a chunk */
     int clip_skip;
-    const struct row_overlay *overlay; /* of the text encoder's weights; NULL: none */
+    const struct row_overlay *overlay; /* of the text encoder; NULL: none */
 };
 
 /* context: [1][the text's tokens][hidden], in the text encoder's activation dtype. In a dry run it

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define SHOWN_BYTES 100 /* of the text that an error shows */
+#define SHOWN_BYTES 100 /* how much of the text an error shows */
 
 bool prompt_number(const char *text, size_t length, double *out) {
     char copy[64];
@@ -78,7 +78,7 @@ void prompt_parts_finish(struct prompt_parts *parts) {
 /* --- tags --- */
 
 struct tag {
-    const char *begin, *end; /* of the whole tag */
+    const char *begin, *end; /* the whole tag */
     const char *kind, *arguments;
     size_t kind_bytes, arguments_bytes;
 };
@@ -128,13 +128,13 @@ static bool read_number(const char *text, size_t size, double *out) {
     return prompt_number(text, size, out);
 }
 
-/* Weights of te, then unet; a missing one is derived from the other. */
+/* The weights of te (text encoder) and unet. A missing weight is derived from the other. */
 struct tag_weights {
     double values[2];
     bool given[2];
 };
 
-/* Reads the unnamed argument number `place`, or NAME=VALUE. */
+/* Reads one argument of a tag: NAME=VALUE, or an unnamed one, whose meaning depends on *place. */
 static bool take_argument(const char *text, size_t size, int *place, struct lora_choice *out,
     struct tag_weights *weights) {
     static const char *const names[2] = { "te", "unet" };
@@ -204,7 +204,7 @@ static bool add_tag(
     return true;
 }
 
-/* Copies `text` to out->text without its tags, which are added to *out. */
+/* Copies `text` to out->text without its tags, and adds the tags to *out. */
 static bool cut_tags(
     const char *param, const char *text, struct prompt_parts *out, struct error *err) {
     struct tag tag;
@@ -223,7 +223,7 @@ static bool cut_tags(
 
 /* --- the weight of the whole prompt --- */
 
-/* Cuts off a weight at the end: "words :1.2". */
+/* Cuts off the weight of the whole prompt at its end: "words :1.2". */
 static bool cut_weight(const char *param, struct prompt_parts *parts, struct error *err) {
     char *text = parts->text, *end = text + strlen(text);
     while (end > text && strchr(PROMPT_SPACES, end[-1]))
@@ -254,10 +254,10 @@ static bool cut_weight(const char *param, struct prompt_parts *parts, struct err
 
 /* --- prompt editing and alternation --- */
 
-/* An open [ and what it contains so far, outside of nested brackets. */
+/* An open [ and what it contains so far, without the contents of nested brackets. */
 struct open_square {
-    const char *begin, *colon; /* colon: the last one */
-    int round;                 /* open round brackets in it */
+    const char *begin, *colon; /* colon: the last colon, or NULL */
+    int round;                 /* number of round brackets open in it */
     bool has_bar;
 };
 
@@ -271,14 +271,14 @@ static bool refuse_square(const char *param, const struct open_square *square, c
         err, param, value, "%s, which is not supported; write \\[ for a bracket", what);
 }
 
-/* Whether ":" is followed by a number up to `end`, the closing bracket. */
+/* Whether only a number stands between the colon and `end`, the closing bracket. */
 static bool is_editing(const char *colon, const char *end) {
     double number;
     return colon && read_number(colon + 1, (size_t)(end - colon - 1), &number);
 }
 
-/* Refuses [a:b:0.5], [a:0.5], [a::0.5] and [a|b]. What is inside round brackets is ignored.
- * Brackets nested deeper than PROMPT_NESTING_MAX are refused elsewhere. */
+/* Refuses prompt editing, [a:b:0.5], [a:0.5] and [a::0.5], and alternation, [a|b]. Ignores what is
+ * inside round brackets. attention_parse refuses brackets nested deeper than PROMPT_NESTING_MAX. */
 static bool check_steps(const char *param, const char *text, struct error *err) {
     struct open_square open[PROMPT_NESTING_MAX];
     int count = 0;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A full chunk ends after its last comma if at most this many tokens follow it. */
+/* A full chunk ends at its last comma if at most this many tokens follow the comma. */
 #define COMMA_BACKTRACK 20
 
 void text_finish(struct text *text) {
@@ -29,8 +29,8 @@ static bool warn(struct text_extras *extras, char *text, struct error *err) {
     return text || error_set(err, ERROR_NO_MEMORY, "no memory for a warning");
 }
 
-/* The embedding of `id`, which is above the vocabulary; NULL, with the reason, if it cannot be
- * used. */
+/* Returns `embedding` if it can be used. Otherwise returns NULL and refuses the field `param` with
+ * the reason. */
 static const struct embedding *usable_embedding(
     const struct embedding *embedding, const char *param, struct error *err) {
     if (embedding && embedding->error.code == ERROR_NONE)
@@ -51,7 +51,7 @@ static void count_vectors(struct text *text) {
 
 /* --- plain --- */
 
-/* Encodes `string`; each embedding becomes all of its vectors. */
+/* Encodes `string` to token ids. Each embedding in it becomes the ids of all its vectors. */
 static bool encode_plain(const struct text_options *o, const char *param, const char *string,
     int32_t **tokens, size_t *count, struct error *err) {
     int32_t *ids, *out;
@@ -79,7 +79,7 @@ static bool encode_plain(const struct text_options *o, const char *param, const 
     return out || error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
 }
 
-/* The error for a text that needs more chunks than are allowed. */
+/* Sets the error for a text that needs too many chunks. Returns false. */
 static bool refuse_length(
     const struct text_options *o, const char *param, size_t tokens, struct error *err) {
     char value[32];
@@ -117,22 +117,22 @@ static bool create_plain(const struct text_options *o, const char *param, const 
     return ok;
 }
 
-/* --- AUTOMATIC1111's --- */
+/* --- AUTOMATIC1111's syntax --- */
 
-/* Collects chunks; the last one has no marks yet. */
+/* Collects the chunks of a text. The chunk being filled has no begin and end marks yet. */
 struct chunker {
     const struct text_options *options;
     const char *param;
     struct text *out;
-    int32_t *tokens; /* owned: [piece], those of the chunk being filled */
-    float *weights;  /* owned: likewise */
+    int32_t *tokens; /* owned: [piece], of the chunk being filled */
+    float *weights;  /* owned: [piece], of the chunk being filled */
     size_t piece, count;
-    ptrdiff_t last_comma; /* in this chunk; -1: none */
-    int32_t comma;        /* the comma's token; -1: there is none */
+    ptrdiff_t last_comma; /* index in this chunk; -1: no comma */
+    int32_t comma;        /* token of the comma; -1: not in the vocabulary */
     struct error *err;
 };
 
-/* Ends the chunk with its marks and padding, all with weight 1. */
+/* Ends the chunk: adds its begin and end marks and padding, all with weight 1. */
 static bool end_chunk(struct chunker *c) {
     struct text *out = c->out;
     const size_t length = c->piece + 2, at = (size_t)out->chunks * length;
@@ -156,8 +156,7 @@ static void add(struct chunker *c, int32_t token, double weight) {
     c->weights[c->count++] = (float)weight;
 }
 
-/* Ends the full chunk after a comma near its end; what follows the comma moves to the next
- * chunk. */
+/* Ends the full chunk after its last comma. The tokens behind the comma move to the next chunk. */
 static bool break_at_comma(struct chunker *c) {
     const size_t kept = (size_t)(c->last_comma + 1), moved = c->count - kept;
     c->count = kept;
@@ -169,7 +168,8 @@ static bool break_at_comma(struct chunker *c) {
     return true;
 }
 
-/* Adds all vectors of an embedding to one chunk. */
+/* Adds all vectors of an embedding to one chunk. Begins a new chunk if they do not fit into this
+ * one. */
 static bool take_vectors(struct chunker *c, const struct embedding *e, double weight) {
     if (!usable_embedding(e, c->param, c->err))
         return false;
@@ -254,7 +254,7 @@ static bool fill_chunks(const struct text_options *o, const char *param,
     return ok;
 }
 
-/* Drops the weights if all are 1, so that the text encoder's output stays unchanged. */
+/* Drops the weights if all are 1, so that the encoded text is not touched. */
 static void drop_idle_weights(const struct text_options *o, struct text *text) {
     for (int i = 0; i < text->chunks * o->context_length; i++)
         if (text->weights[i] != 1)
@@ -263,7 +263,8 @@ static void drop_idle_weights(const struct text_options *o, struct text *text) {
     text->weights = NULL;
 }
 
-/* Warns of syntax that may not have been intended. */
+/* Warns about syntax that the user may not have intended: BREAK in brackets, a weight at the
+ * end. */
 static bool warn_of(const char *param, const struct attention *attention, double guidance,
     struct text_extras *extras, struct error *err) {
     char *text = NULL;
@@ -331,7 +332,7 @@ static double mean_of(const float *x, int64_t count) {
     return sum / (double)count;
 }
 
-/* x [tokens][width], in place. */
+/* Applies the weights to one chunk in place. x: [tokens][width]. */
 static bool weigh_chunk(
     const float *weights, int64_t tokens, int64_t width, float *x, struct error *err) {
     const double before = mean_of(x, tokens * width);

@@ -61,7 +61,7 @@ void generate_request_finish(struct generate_request *request) {
     memset(request, 0, sizeof(*request));
 }
 
-/* A copy of `count` elements; NULL if there are none, or no memory. */
+/* Returns a copy of `count` elements; NULL if `count` is 0 or there is no memory. */
 static void *copy_of(const void *things, size_t count, size_t size) {
     void *copy = things && count > 0 ? malloc(count * size) : NULL;
     if (copy)
@@ -69,7 +69,7 @@ static void *copy_of(const void *things, size_t count, size_t size) {
     return copy;
 }
 
-/* Copies its values, which still belong to the original. */
+/* Replaces e->values, which belong to the original request, by a copy. */
 static bool copy_encoded(struct encoded_texts *e) {
     const float *values = e->values;
     e->values = copy_of(values, (size_t)(e->texts * e->tokens * e->width), sizeof(*values));
@@ -207,7 +207,7 @@ static bool check_image_count(const struct generate_request *request, struct err
 
 static bool check_weight(const char *param, double weight, struct error *err) {
     char text[32];
-    if (fabs(weight) <= ADAPTER_WEIGHT_MAX) /* false for a NaN */
+    if (fabs(weight) <= ADAPTER_WEIGHT_MAX) /* false if value is NaN */
         return true;
     snprintf(text, sizeof(text), "%.15g", weight);
     return error_field(
@@ -238,7 +238,7 @@ bool generate_request_check_loras(const struct generate_request *request, struct
     return true;
 }
 
-/* AUTOMATIC1111's syntax never truncates. */
+/* Refuses truncation in AUTOMATIC1111's syntax, which never truncates. */
 static bool check_long_prompt(const struct generate_request *request, struct error *err) {
     return request->prompt_syntax != PROMPT_SYNTAX_A1111 || !request->long_prompt_given ||
            request->long_prompt == LONG_PROMPT_CHUNK ||
@@ -246,7 +246,7 @@ static bool check_long_prompt(const struct generate_request *request, struct err
                err, "long_prompt", "truncate", "\"chunk\" with prompt_syntax \"a1111\", or none");
 }
 
-/* Strength, mask and resize_mode need a picture. */
+/* Refuses strength, mask_image and resize_mode without init_image. */
 static bool check_pictures(const struct generate_request *request, struct error *err) {
     static const char with_init_image[] = "only with init_image";
     char value[32];

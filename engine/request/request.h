@@ -1,5 +1,6 @@
-/* A request for pictures, and its result. No JSON here: the server's dialects and the command line
- * fill the same struct, and engine/resolve/resolve.h completes it for a checkpoint. */
+/* A request for pictures, and its result. There is no JSON here: the server's dialects and the
+ * command line fill in the same struct, and engine/resolve/resolve.h completes it for a
+ * checkpoint. */
 #ifndef ENGINE_REQUEST_REQUEST_H
 #define ENGINE_REQUEST_REQUEST_H
 
@@ -14,15 +15,16 @@
 /* Default quality of JPEG and WebP files. */
 #define PICTURE_QUALITY 90
 
-/* Starting noise, f32 [images][channels][height][width], for any model. */
+/* Starting noise, f32 [images][channels][height][width]. Its shape may be that of any model. */
 struct init_latents {
-    float *values; /* owned; NULL: none is given, and the seeds draw the noise */
+    float *values; /* owned; NULL: not given, the seeds draw the noise */
     int64_t images, channels, height, width;
 };
 
-/* Texts that come encoded, f32 [texts][tokens][width]; width is that of the UNet's context. */
+/* Texts that the client sent encoded, f32 [texts][tokens][width]. The width must be that of the
+ * UNet's context. */
 struct encoded_texts {
-    float *values; /* owned; NULL: none are given */
+    float *values; /* owned; NULL: not given */
     int64_t texts, tokens, width;
 };
 
@@ -32,9 +34,9 @@ struct lora_choice {
     double weight, text_encoder_weight;
 };
 
-/* A PNG or JPEG file as it was sent. */
+/* A PNG or JPEG file as the client sent it. */
 struct picture_file {
-    void *bytes; /* owned; NULL: none is given */
+    void *bytes; /* owned; NULL: not given */
     size_t size;
 };
 
@@ -45,7 +47,7 @@ struct picture_file {
  * of GENERATE_FIELDS' plain types are TYPE NAME and bool NAME_given; strings are owned. Sizes are 0
  * where they are those of init_latents or init_image, or the model's own. */
 struct generate_request {
-    char **prompts; /* owned, prompt_count of them; none with prompt_embeds */
+    char **prompts; /* owned, [prompt_count]; 0 prompts with prompt_embeds */
     int prompt_count;
     struct encoded_texts prompt_embeds, negative_prompt_embeds;
 #define MEMBER_OTHER(type, name)
@@ -63,14 +65,14 @@ struct generate_request {
     uint64_t assumed;
     struct scheduler_choice scheduler;
     bool latent_output;         /* return latents instead of pictures */
-    enum picture_format format; /* of the files */
+    enum picture_format format; /* of the picture files */
     bool format_given;
     struct init_latents init_latents;
     struct picture_file init_image, mask_image;
-    bool mask_is_transparent;  /* transparent pixels of mask_image are drawn anew, not white ones */
-    struct lora_choice *loras; /* owned, lora_count of them */
+    bool mask_is_transparent;  /* draw transparent pixels of mask_image anew, not white ones */
+    struct lora_choice *loras; /* owned, [lora_count] */
     int lora_count;
-    bool loras_given; /* false: the server's default adapters apply */
+    bool loras_given; /* false: use the server's default adapters */
 };
 
 extern const struct generate_field generate_fields[GENERATE_FIELD_COUNT];
@@ -84,39 +86,39 @@ void generate_field_set_given(const struct generate_field *field, struct generat
 /* Sets the defaults of GENERATE_FIELDS, and the model's scheduler. */
 void generate_request_init(struct generate_request *request);
 void generate_request_finish(struct generate_request *request);
-/* *out is finished by the caller on success. ERROR_NO_MEMORY. */
+/* Copies a request. The caller finishes *out on success. ERROR_NO_MEMORY. */
 bool generate_request_copy(const struct generate_request *request, struct generate_request *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Checks the ranges that need no model: every field against base/limits.h. ERROR_INVALID names the
- * field as the API calls it, the value and what is allowed. */
+/* Checks every field against base/limits.h, as far as this needs no model. ERROR_INVALID names the
+ * field as the API does, its value and what is allowed. */
 bool generate_request_check(const struct generate_request *request, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Number of prompts, encoded or not. */
+/* Returns the number of prompts, encoded or not. */
 int generate_request_texts(const struct generate_request *request);
 
-/* The part of generate_request_check that is about adapters. */
+/* Checks only the adapters of the request. generate_request_check calls this. */
 bool generate_request_check_loras(const struct generate_request *request, struct error *err)
     __attribute__((warn_unused_result));
 
 struct generate_timings {
-    /* queue_s: from admission to the first work for it. text_encoder_s, vae_s: its own texts and
-     * decodes. unet_s: the UNet calls that its images were in, shared or not. total_s: from
+    /* queue_s: from admission to the request's first unit of work. text_encoder_s, vae_s: its own
+     * texts and decodes. unet_s: all UNet calls with its images, shared or not. total_s: from
      * admission to the end. */
     double queue_s, text_encoder_s, unet_s, vae_s, total_s;
-    int steps;              /* number of those UNet calls */
-    double batch_rows_mean; /* of those UNet calls */
+    int steps;              /* number of UNet calls with its images */
+    double batch_rows_mean; /* mean rows of these calls */
 };
 
-/* A finished request. Pictures are 8-bit RGB, row-major. Everything is owned. */
+/* The result of a request. Pictures are 8-bit RGB, row-major. All members are owned. */
 struct generate_result {
     int image_count;
     int width, height;
     uint64_t *seeds;  /* [image_count] */
     uint8_t **images; /* [image_count], each [height][width][3]; NULL with latent_output */
     bool vae_tiled;   /* at least one image was decoded in tiles */
-    bool *nsfw;       /* [image_count]: flagged, and black; NULL: nothing was checked */
+    bool *nsfw;       /* [image_count]: flagged, and so black; NULL: nothing was checked */
     float *latents;   /* [image_count][latent_channels][h][w], always filled */
     int latent_channels, latent_height, latent_width;
     struct generate_timings timings;

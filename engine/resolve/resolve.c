@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The defaults of diffusers' two pipelines. */
+/* The default strengths of diffusers' img2img and inpaint pipelines. */
 #define INIT_IMAGE_STRENGTH 0.8
 #define INPAINT_STRENGTH 1.0
 
@@ -22,7 +22,8 @@ static bool refuse_latents(const struct init_latents *l, const char *allowed, st
     return error_field(err, "init_latents", value, "%s", allowed);
 }
 
-/* The sides of init_image; rounded down to multiples if it is to be resized, as in diffusers. */
+/* Reads the sides of init_image. If it will be resized, rounds them down to multiples as diffusers
+ * does. */
 static bool init_image_size(const struct resolve_figures *figures, const struct resolved_request *r,
     int sides[2], struct error *err) {
     const bool resizes = r->asked.resize_mode != RESIZE_MODE_NONE;
@@ -49,8 +50,8 @@ static bool init_image_size(const struct resolve_figures *figures, const struct 
                resizes ? INIT_IMAGE_MAX_PX : IMAGE_MAX_PX, &mask[0], &mask[1], err);
 }
 
-/* Fills in an open size: that of the picture or of the starting noise, if there is one, else the
- * model's. */
+/* Fills in a size that the request left open: from the picture, else from the starting noise, else
+ * from the model. */
 static bool resolve_open_size(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     const struct init_latents *l = &r->asked.init_latents;
@@ -127,7 +128,7 @@ static bool resolve_clip_skip(
         "an integer from 0 to %d: this text encoder has %d layers", layers - 1, layers);
 }
 
-/* Whether the request has the pictures that the UNet needs. */
+/* Refuses a request without the pictures that the UNet needs. */
 static bool check_kind(
     const struct resolve_figures *figures, const struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
@@ -137,13 +138,13 @@ static bool check_kind(
         "a picture: this checkpoint inpaints, it needs init_image and mask_image");
 }
 
-/* diffusers' get_timesteps. */
+/* Computes the number of steps as get_timesteps in diffusers does. */
 static int steps_of(const struct generate_request *asked) {
     const int steps = (int)(asked->num_inference_steps * asked->strength);
     return steps < asked->num_inference_steps ? steps : asked->num_inference_steps;
 }
 
-/* Resolves the strength, which must come before the scheduler. */
+/* Resolves the strength. Call it before resolve_scheduler. */
 static bool resolve_strength(struct resolved_request *r, struct error *err) {
     struct generate_request *asked = &r->asked;
     if (!asked->init_image.bytes)
@@ -210,8 +211,8 @@ static bool add_warning(struct resolved_request *r, char *text, struct error *er
     return true;
 }
 
-/* Guidance is off: warns that what was given for it has no effect. diffusers does the same in
- * silence. */
+/* Call if guidance is off. Warns about fields that then have no effect; diffusers ignores them
+ * silently. */
 static bool warn_without_guidance(struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
     const struct {
@@ -235,7 +236,7 @@ static bool warn_without_guidance(struct resolved_request *r, struct error *err)
     return true;
 }
 
-/* If a tag of the prompt named loras[i], attributes the error to the prompt. */
+/* If loras[i] in the error comes from a tag in the prompt, changes the error to name the prompt. */
 static bool blame_tag(const struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
     char tag[ADAPTER_NAME_MAX_BYTES + 16], allowed[sizeof(err->allowed)];
@@ -252,8 +253,8 @@ static bool blame_tag(const struct resolved_request *r, struct error *err) {
     return false;
 }
 
-/* Adds the adapters that prompt `index` names. A request has a single set of adapters, so all of
- * its prompts must name the same. */
+/* Adds the adapters that prompt `index` names. All images of a request use one set of adapters, so
+ * all its prompts must have the same tags. */
 static bool take_tags(
     struct resolved_request *r, int index, const struct text_extras *extras, struct error *err) {
     struct generate_request *asked = &r->asked;
@@ -305,7 +306,7 @@ static bool take_encoded(const struct resolve_figures *figures, struct resolved_
     return true;
 }
 
-/* Makes the text of prompt `index`, or of the negative prompt (-1). */
+/* Makes the text of prompt `index`; -1: of the negative prompt. */
 static bool make_text(const struct resolve_figures *figures, struct resolved_request *r, int index,
     struct error *err) {
     const struct generate_request *asked = &r->asked;
@@ -362,7 +363,7 @@ static bool make_texts(
     return true;
 }
 
-/* Resolved last, as it may take long. */
+/* Resolves the adapters. Called last, because it may take long. */
 static bool resolve_loras(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;

@@ -1,5 +1,5 @@
-/* A request resolved for one checkpoint, once, before it waits for its turn. Everything that can be
- * wrong with a request is found here; whoever draws or describes it reads the result. Any
+/* Resolves a request for one checkpoint, once, before the request is queued. All mistakes in a
+ * request are found here. The code that draws or describes the request reads only the result. Any
  * thread. */
 #ifndef ENGINE_RESOLVE_RESOLVE_H
 #define ENGINE_RESOLVE_RESOLVE_H
@@ -9,68 +9,68 @@
 #include "engine/request/request.h"
 #include "engine/resolve/source.h"
 
-/* What resolving needs to know of a checkpoint. Everything is borrowed. */
+/* The properties of a checkpoint that resolving needs. All borrowed. */
 struct resolve_figures {
     const struct tokenizer *tokenizer;
-    struct embeddings *embeddings; /* NULL: there are none */
+    struct embeddings *embeddings; /* NULL: no embeddings */
     const json_t *scheduler_json;
     const struct generate_request *defaults; /* the checkpoint's; NULL: none */
-    int default_px; /* side of a picture whose size is left open */
-    int vae_scale;  /* px per latent, in each direction */
+    int default_px;                          /* side of a picture without a given size */
+    int vae_scale;                           /* px per latent, in each direction */
     int latent_channels;
     bool inpaints;      /* the UNet has 9 channels: it needs a picture and a mask */
-    int context_length; /* tokens of a text, including its begin and end marks */
-    int context_width;  /* width of the context that the UNet takes, per token */
+    int context_length; /* tokens of a text with its begin and end marks */
+    int context_width;  /* width of the UNet's context, per token */
     int text_layers;
-    struct adapters *adapters; /* NULL: a request can name none */
+    struct adapters *adapters; /* NULL: requests cannot name adapters */
     uint64_t adapters_base;    /* adapters_base_id of this checkpoint */
 };
 
-/* Read-only once it is made. Everything is owned, except scheduler.trained_betas, which belongs to
- * the checkpoint. */
+/* Immutable. All members are owned, except scheduler.trained_betas, which belongs to the
+ * checkpoint. */
 struct resolved_request {
-    /* A copy with size, seed and strength filled in where they were left open. The adapters named
-     * in its prompt follow its own: tag_count of them. Of its pictures only the sizes are kept, not
-     * the bytes. */
+    /* A copy of the request with size, seed and strength filled in if they were left open. Its last
+     * `tag_count` adapters come from tags in the prompt. The bytes of its pictures are dropped;
+     * their sizes remain. */
     struct generate_request asked;
     int tag_count;
     struct scheduler_config scheduler;
-    struct scheduler_plan *plan; /* the same for every image */
-    struct source *source;       /* NULL: no picture is given */
+    struct scheduler_plan *plan; /* shared by all images */
+    struct source *source;       /* NULL: no picture was given */
     bool guided;
-    int images; /* prompt by prompt, num_images of each */
+    int images; /* num_images of each prompt, prompt by prompt */
     int latent_channels, latent_height, latent_width;
-    struct text *texts; /* the negative prompt first if guided, then the prompts */
+    struct text *texts; /* if guided, the negative prompt first; then the prompts */
     int text_count;
-    struct embedding_set *embeddings; /* held: those that the texts were made with; NULL: none */
-    bool vectors;                     /* some of their vectors are in a text */
-    int tokens;                       /* of a chunk: what the text encoder takes at once */
+    struct embedding_set *embeddings; /* held: the set that the texts use; NULL: none */
+    bool vectors;                     /* at least one text contains vectors */
+    int tokens;                       /* of a chunk, the text encoder's context */
     int chunks;                       /* of the longest text */
-    char **warnings;                  /* of texts that were cut and of fields without effect */
+    char **warnings;                  /* about cut texts and fields without effect */
     int warning_count;
-    struct adapter_set *adapters; /* NULL: the base alone */
-    /* The checkpoint that the request was resolved for. `release`, if set, is called last, so that
-     * the owner knows when the checkpoint is no longer needed. */
+    struct adapter_set *adapters; /* NULL: the base weights alone */
+    /* The checkpoint that the request was resolved for. `release`, if set, is called when the
+     * request is finished: the checkpoint's weights and adapters are no longer used then. */
     struct resolved_for {
         void (*release)(void *model);
         void *model;
-        const char *name; /* borrowed; NULL: it has no name */
+        const char *name; /* borrowed; NULL: no name */
     } of;
 };
 
-/* Whether resolving may take long: pictures to decode, or adapters (may be NULL) to read. */
+/* Whether resolving may take long, because pictures must be decoded or adapters read. `adapters`
+ * may be NULL. */
 bool resolve_would_wait(struct adapters *adapters, const struct generate_request *request);
 
-/* Resolves a request, which is copied. Waits where resolve_would_wait says so. ERROR_INVALID names
- * the field as the API calls it, the value and what is allowed. The caller finishes *out on
- * success. */
+/* Resolves a copy of the request. Waits if resolve_would_wait says so. ERROR_INVALID names the
+ * field as the API does, its value and what is allowed. The caller finishes *out on success. */
 bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 void resolved_request_finish(struct resolved_request *request); /* zeroed is fine */
 
-/* The seed of image `index`. */
+/* Returns the seed of image `index`. */
 uint64_t resolved_request_seed(const struct resolved_request *request, int index);
-/* "" if the prompt came encoded. */
+/* Returns the prompt of image `index`; "" if the client sent the prompt encoded. */
 const char *resolved_request_prompt(const struct resolved_request *request, int index);
 
 #endif

@@ -13,7 +13,7 @@ static const char *param_of(enum source_picture picture) {
     return picture == SOURCE_INIT ? "init_image" : "mask_image";
 }
 
-/* Reports a file reader's error as an error of the field. */
+/* Turns an error of the file's decoder into an error of the request's field. */
 static bool refuse_file(const char *param, const struct picture_file *file, const struct error *why,
     struct error *err) {
     char value[48];
@@ -64,7 +64,7 @@ static bool read_mask(
         "a PNG that is transparent where the picture is to be drawn anew; %.300s", why.message);
 }
 
-/* Resizes to the request's size, in place. */
+/* Resizes the picture to the request's size, in place. */
 static bool fit(
     struct picture *picture, const struct generate_request *request, struct error *err) {
     struct picture out = { 0 };
@@ -83,7 +83,8 @@ static bool fit(
     return true;
 }
 
-/* Grey; 1 from the middle of the scale on, as in diffusers' mask processor. */
+/* Converts the picture to a mask of 0 and 1: 1 where the grey value is 128 or more, as diffusers'
+ * mask processor does. */
 static bool make_mask(struct picture *mask, struct error *err) {
     if (!picture_to_grey(mask, err))
         return false;
@@ -160,8 +161,8 @@ static size_t elements(const struct latent_shape *s) {
     return (size_t)(s->channels * s->height * s->width);
 }
 
-/* latents = scaling_factor (mean + std noise), from moments [h][w][2 c] and noise [c][h][w]; as in
- * diffusers, the log-variance is limited to -30..20. latents may be noise. */
+/* latents = scaling_factor (mean + std noise), from moments [h][w][2 c] and noise [c][h][w]. The
+ * log-variance is limited to -30..20 as in diffusers. `latents` and `noise` may be the same. */
 static void sample_posterior(
     const struct image_start_options *o, const float *moments, const float *noise, float *latents) {
     const size_t channels = (size_t)o->shape.channels;
@@ -176,7 +177,7 @@ static void sample_posterior(
         }
 }
 
-/* Nearest: torch's interpolate takes the pixel at floor(i * scale). */
+/* Nearest-neighbour resize as torch's interpolate: takes the pixel at floor(i * scale). */
 static void shrink_mask(const struct picture *mask, const struct latent_shape *shape, float *out) {
     const int64_t step_y = mask->height / shape->height, step_x = mask->width / shape->width;
     for (int64_t y = 0; y < shape->height; y++)
@@ -200,8 +201,8 @@ static void draw_start(
                                           : o->signal * s->init[i] + o->noise * s->noise[i];
     if (!source->mask.pixels)
         return;
-    /* diffusers encodes the masked picture even if the UNet does not see it; the same numbers are
-     * drawn here, so that the generator is in the same state. */
+    /* diffusers encodes the masked picture even if the UNet does not take it. Drawing the same
+     * numbers here leaves the generator in the same state. */
     noise_draw(generator, s->masked, (int64_t)count);
     if (source_encodes(source, SOURCE_MASKED))
         sample_posterior(o, moments, s->masked, s->masked);

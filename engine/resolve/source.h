@@ -1,11 +1,11 @@
-/* The start of an image whose request brings a picture: image to image, and inpainting with a mask,
- * as in diffusers' StableDiffusionImg2ImgPipeline and StableDiffusionInpaintPipeline.
+/* Makes the start of an image from a picture in its request: image to image, and inpainting with a
+ * mask. Works like diffusers' StableDiffusionImg2ImgPipeline and StableDiffusionInpaintPipeline.
  *
  * The picture is resized if the request asks for it, encoded by the VAE, and noised to the level of
- * the first step that strength leaves. With a mask (white is drawn anew) the number of the UNet's
- * channels decides. With 4 channels it draws the whole picture, and after each step the masked-out
- * part is replaced by the picture at that step's noise level. With 9 channels it sees the mask and
- * the masked picture at every step. */
+ * the first step that is left after `strength` is applied. With a mask (white is drawn anew) there
+ * are two ways. A UNet with 4 input channels draws the whole picture; after each step the part to
+ * be kept is replaced by the given picture at that step's noise level. A UNet with 9 input channels
+ * also takes the mask and the masked picture at every step. */
 #ifndef ENGINE_RESOLVE_SOURCE_H
 #define ENGINE_RESOLVE_SOURCE_H
 
@@ -13,12 +13,12 @@
 #include "kernels/random/noise.h"
 #include "pictures/picture.h"
 
-/* Read-only once it is made. Both pictures have the size to be drawn. */
+/* The pictures of a request, in the size of the request. Immutable. */
 struct source {
     struct picture init; /* RGB; owned */
-    struct picture mask; /* one channel of 0 and 1, 1 is drawn anew; no pixels: no mask is given */
+    struct picture mask; /* one channel; 1: draw anew, 0: keep; no pixels: no mask was given */
     bool inpaints;       /* the UNet has 9 channels */
-    bool from_noise;     /* inpainting at strength 1: starts from noise alone */
+    bool from_noise;     /* a mask with strength 1: start from noise alone */
 };
 
 /* Reads the size of a picture file. ERROR_INVALID for the field `param` if it is not a picture, or
@@ -26,39 +26,40 @@ struct source {
 bool source_examine(const struct picture_file *file, const char *param, int most_px, int *width,
     int *height, struct error *err) __attribute__((warn_unused_result));
 
-/* Decodes it to RGB. ERROR_INVALID for the field `param` if the file is damaged. */
+/* Decodes a picture file to RGB. ERROR_INVALID for the field `param` if the file is damaged. */
 bool source_read(const struct picture_file *file, const char *param, struct picture *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Decodes the request's pictures and resizes them to its size. ERROR_INVALID names the field. */
+/* Decodes the request's pictures and resizes them to the request's size. ERROR_INVALID names the
+ * field. */
 bool source_create(const struct generate_request *request, bool inpaints, struct source **out,
     struct error *err) __attribute__((warn_unused_result));
 void source_destroy(struct source *source); /* NULL is fine */
 
-/* The pictures the VAE may encode: the one given, and the one with the part to be drawn anew greyed
- * out. */
+/* The pictures that the VAE may encode: init_image, and init_image with the part to be drawn anew
+ * in grey. */
 enum source_picture { SOURCE_INIT, SOURCE_MASKED, SOURCE_PICTURES };
 bool source_encodes(const struct source *source, enum source_picture picture);
 int source_encode_count(const struct source *source);
-/* [height][width][3] in -1..1. */
+/* Writes the picture as [height][width][3] in -1..1. */
 void source_fill(const struct source *source, enum source_picture picture, float *out);
 
-/* Shape of the latents of one picture. */
+/* Shape of the latents of one image. */
 struct latent_shape {
     int64_t channels, height, width;
 };
 
-/* What one image starts from, in torch's order: [c][h][w], except the mask's [h][w] of 0 and 1.
- * Owned. Members that the source does not use are undefined. */
+/* The start of one image. All members are owned, [c][h][w] in torch's order, except mask: [h][w] of
+ * 0 and 1. Members that the source does not need are undefined. */
 struct image_start {
-    float *sample;       /* the initial one */
-    float *init, *noise; /* latents of the picture, and the noise added to them */
+    float *sample;       /* the initial sample */
+    float *init, *noise; /* latents of init_image; noise added to them */
     float *masked;       /* latents of the masked picture */
     float *mask;
 };
 
-/* `moments`: one [h][w][2 c] per encoded picture: mean, then log-variance. signal, noise: of the
- * first evaluation. init_noise_sigma: for a start from noise. image_start_create draws from
+/* moments: [h][w][2 c] per encoded picture, mean then log-variance. signal, noise: of the first
+ * evaluation. init_noise_sigma: for a start from noise alone. image_start_create draws from
  * `generator` in diffusers' order. ERROR_NO_MEMORY. */
 struct image_start_options {
     const struct source *source;
@@ -71,7 +72,7 @@ bool image_start_create(const struct image_start_options *options,
     __attribute__((warn_unused_result));
 void image_start_finish(struct image_start *start); /* zeroed is fine */
 
-/* Fills in a grey picture and a white mask of that size, for a checkpoint that cannot draw without
+/* Fills in a grey init_image and a white mask_image of the given size, for a checkpoint that needs
  * them. */
 bool source_fill_blank(struct generate_request *request, int width, int height, struct error *err)
     __attribute__((warn_unused_result));

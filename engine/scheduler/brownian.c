@@ -8,24 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRID 1e6 /* points per unit of sigma: the tolerance of both samplers */
-#define SIGMA_MAX                                                                                  \
-    0x1p33            /* above, neighbouring doubles are further apart than the grid's points      \
-                       */
-#define DEPTH_MAX 56  /* halvings from SIGMA_MAX down to the grid */
-#define POOL_WORDS 24 /* of the seed sequence, as in both samplers */
-#define AHEAD 4       /* draws kept ready */
+#define GRID 1e6         /* points per unit of sigma: both samplers' tolerance */
+#define SIGMA_MAX 0x1p33 /* doubles above this are further apart than grid points */
+#define DEPTH_MAX 56     /* halvings from SIGMA_MAX down to the grid */
+#define POOL_WORDS 24    /* of the seed sequence, as in both samplers */
+#define AHEAD 4          /* number of draws kept ready */
 
-/* The increment W(high) - W(low) that an evaluation needs. */
+/* The increment W(high) - W(low) that one evaluation needs. */
 struct span {
     double low, high; /* on the grid */
-    float root;       /* root of the distance, with its sign; the divisor */
+    float root;       /* divisor: sqrt(distance), negative if sigma falls */
 };
 
 struct node {
     double low, high;
     double parent_low, parent_high;
-    uint64_t key; /* its position among the nodes of its depth */
+    uint64_t key; /* index among the nodes of this depth */
     int depth;
 };
 
@@ -35,30 +33,31 @@ struct brownian {
     int64_t count;
     int span_count;
     struct span *spans; /* owned, descending */
-    /* The walk: nodes still to be visited, the highest last, and the increment of each. */
+    /* State of the walk: the nodes still to be visited, highest sigma last, with the increment of
+     * each. */
     struct node nodes[DEPTH_MAX];
     float *increments[DEPTH_MAX]; /* owned */
     int node_count, increment_count;
-    float *noise;       /* owned: one draw */
-    float *sums[AHEAD]; /* owned: span i is summed up in sums[i % AHEAD] */
-    int summed;         /* spans that are complete */
+    float *noise;       /* owned: scratch for one draw */
+    float *sums[AHEAD]; /* owned: sums[i % AHEAD] adds up span i */
+    int summed;         /* number of complete spans */
     bool started[AHEAD];
-    /* Shared by the walking thread and the caller. */
+    /* Shared by the walking thread and the calling thread. */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
-    int ready, taken; /* spans drawn and spans handed out */
+    int ready, taken; /* number of spans completed and handed out */
     bool stopping;
 };
 
-/* Python's round(x, 6): to the nearest millionth of x's exact value, half to even. */
+/* Python's round(x, 6): rounds the exact value of x to the nearest millionth, half to even. */
 static double round_to_grid(double x) {
     int exponent;
     if (!(fabs(x) < SIGMA_MAX))
         return x;
     int64_t mantissa = (int64_t)ldexp(frexp(x, &exponent), 53);
-    int shift = 53 - exponent; /* x = mantissa / 2^shift; from 20 on */
+    int shift = 53 - exponent; /* x = mantissa / 2^shift, and shift >= 20 */
     if (shift > 120)
         return 0;
     __extension__ typedef __int128 wide;
@@ -118,8 +117,8 @@ static bool fill_spans(struct brownian *b, const struct scheduler_plan *plan, st
     return check_spans(b, err);
 }
 
-/* Allocates the increments that wait at the same time: one per depth that has a node, and one for
- * the last node's sibling. */
+/* Allocates the increments of the nodes that wait at one time: one node per depth, and the sibling
+ * of the last. */
 static bool allocate(struct brownian *b, struct error *err) {
     double points = (b->nodes[0].high - b->nodes[0].low) * GRID;
     int depths = 3;
@@ -138,7 +137,7 @@ static bool allocate(struct brownian *b, struct error *err) {
 
 /* --- the walk --- */
 
-/* Fills `noise` with torch.randn from a generator of this seed. */
+/* Fills `noise` with the numbers of torch.randn from a generator with this seed. */
 static void draw_noise(struct brownian *b, uint32_t seed) {
     struct noise_generator generator;
     noise_init(&generator, b->kind, seed);
@@ -157,8 +156,8 @@ static void draw_root(struct brownian *b) {
         b->increments[0][i] = b->noise[i] * scale;
 }
 
-/* Splits the last node into two, the upper one last. Given the whole increment, that of the lower
- * half is normally distributed around its share. */
+/* Splits the last node into a lower and an upper half, the upper one last. The lower increment is
+ * drawn from the normal distribution around its share of the whole; the rest is the upper one's. */
 static void split(struct brownian *b) {
     int last = b->node_count - 1;
     struct node *lower = &b->nodes[last], *upper = lower + 1;
@@ -181,7 +180,7 @@ static void split(struct brownian *b) {
     }
 }
 
-/* Waits until span `index` has a free sum; false: stop. */
+/* Waits until a sum is free for span `index`. Returns false if the walk must stop. */
 static bool wait_for_room(struct brownian *b, int index) {
     if (!b->has_thread)
         return true;
@@ -193,8 +192,8 @@ static bool wait_for_room(struct brownian *b, int index) {
     return go_on;
 }
 
-/* Adds the last node's increment to span `index`. Fewer than AHEAD spans overlap, so a span that
- * waits for a free sum never holds up the span that frees it. */
+/* Adds the last node's increment to span `index`. Fewer than AHEAD spans overlap, so when a span
+ * waits for a free sum, the span that still uses that sum is already complete. */
 static bool gather(struct brownian *b, int index) {
     const float *increment = b->increments[b->node_count - 1];
     int slot = index % AHEAD;
@@ -209,7 +208,7 @@ static bool gather(struct brownian *b, int index) {
     return true;
 }
 
-/* Completes the spans that lie above everything still to be visited. */
+/* Completes the spans that lie above all nodes still to be visited, and hands them out. */
 static void complete_spans(struct brownian *b) {
     double reached = b->node_count ? b->nodes[b->node_count - 1].high : -INFINITY;
     int before = b->summed;
@@ -227,8 +226,8 @@ static void complete_spans(struct brownian *b) {
     pthread_mutex_unlock(&b->mutex);
 }
 
-/* Visits the last node. Spans that contain it, but not its parent, take its increment. If a span
- * contains only a part of it, the node is split. False: stop. */
+/* Visits the last node. Adds its increment to each span that contains the node but not its parent.
+ * Splits the node if a span contains only a part of it. Returns false if the walk must stop. */
 static bool visit(struct brownian *b) {
     struct node node = b->nodes[b->node_count - 1];
     bool splits = false;
@@ -282,7 +281,7 @@ bool brownian_create(const struct scheduler_plan *plan, enum rng_kind kind, uint
         brownian_destroy(b);
         return false;
     }
-    b->has_thread = ahead; /* before the thread reads it */
+    b->has_thread = ahead; /* set before the thread can read it */
     if (ahead && thread_start(&b->thread, "Brownian", walk, b) != 0)
         b->has_thread = false;
     if (!b->has_thread)

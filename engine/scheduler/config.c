@@ -1,5 +1,5 @@
 /* Resolves scheduler_config.json, a class's defaults and a request's choice to a struct
- * scheduler_config, and converts it back to JSON. */
+ * scheduler_config. Also converts such a configuration to JSON. */
 #include "base/limits.h"
 #include "base/text/json.h"
 #include "base/text/words.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that diffusers' schedulers write and ours do not need. They are ignored silently, as
- * from_config ignores another class's keys; every other key that is not in the table is
+/* Keys that diffusers' schedulers write but ours do not need. They are ignored silently, as
+ * from_config ignores the keys of another class. All other keys that are not options are
  * reported. */
 static const char *const foreign_keys[] = { "_class_name", "_diffusers_version",
     "_use_default_values", "base_image_seq_len", "clip_sample_range", "disable_corrector",
@@ -62,7 +62,8 @@ static bool read_name(
         scheduler_list_names(allowed, sizeof(allowed), "\""));
 }
 
-/* Lists the options that requests may set: those of one class or (kind SCHEDULER_COUNT) of any. */
+/* Lists the options that requests may set for one class, or with kind SCHEDULER_COUNT for any
+ * class. */
 static const char *list_options(enum scheduler_kind kind, char *out, size_t size) {
     const char *names[SCHEDULER_OPTION_COUNT];
     size_t count = 0;
@@ -142,13 +143,13 @@ static void fill_defaults(const struct scheduler_class *class, struct scheduler_
     }
 }
 
-/* Missing keys keep the class's defaults. */
+/* Reads the options in the file. A missing key keeps the class's default. */
 static bool read_file(const json_t *json, struct scheduler_config *config, struct error *err) {
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
         const struct scheduler_option *option = &scheduler_options[id];
         const json_t *value = json_object_get(json, option->name);
         double number;
-        /* diffusers saves a constructor's default of None as null. */
+        /* diffusers writes null for a constructor argument whose default is None. */
         if (!value || json_is_null(value) || option->from == REQUEST_ONLY ||
             !scheduler_has_option(config->kind, id) ||
             scheduler_get_class(config->kind)->options[id].not_filed)
@@ -183,8 +184,8 @@ static bool read_trained_betas(
     return true;
 }
 
-/* Refuses settings of diffusers' multistep classes that are not supported here, unless they are at
- * their defaults. */
+/* Refuses keys of diffusers' multistep classes that are not supported here, unless they have their
+ * default values. */
 static bool check_multistep_keys(
     const json_t *json, const struct scheduler_config *config, struct error *err) {
     static const struct {
@@ -229,8 +230,8 @@ static void list_unknown_keys(const json_t *json, char *out, size_t size) {
     }
 }
 
-/* diffusers' Euler limits its lists of sigmas to these if they are numbers; no Stable Diffusion
- * checkpoint has them. */
+/* Refuses numbers that limit the sigmas of diffusers' Euler. No Stable Diffusion checkpoint has
+ * them. */
 static bool refuse_sigma_range(
     const json_t *json, const struct scheduler_config *config, struct error *err) {
     static const char *const keys[] = { "sigma_min", "sigma_max" };
@@ -242,7 +243,7 @@ static bool refuse_sigma_range(
     return true;
 }
 
-/* Makes the changes to the file that diffusers' Stable Diffusion pipelines make. */
+/* Changes the file's values as diffusers' Stable Diffusion pipelines do. */
 static bool adapt_to_pipeline(struct scheduler_config *config, struct error *err) {
     struct scheduler_values *values = &config->values;
     if (values->thresholding)
@@ -256,7 +257,7 @@ static bool adapt_to_pipeline(struct scheduler_config *config, struct error *err
     return true;
 }
 
-/* --- file and choice together --- */
+/* --- the file and the choice combined --- */
 
 static bool refuse_option(
     struct error *err, const struct scheduler_option *option, double value, const char *allowed) {
@@ -297,7 +298,8 @@ static bool apply_choice(
     return true;
 }
 
-/* Refuses a word that the class does not know, and blames the request or the file. */
+/* Refuses a word that the class does not accept. The error names the request's option or the file's
+ * key. */
 static bool check_words(const struct scheduler_choice *choice,
     const struct scheduler_config *config, struct error *err) {
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
@@ -321,7 +323,7 @@ static bool check_words(const struct scheduler_choice *choice,
     return true;
 }
 
-/* Each of these replaces the list of sigmas, so at most one may be set, as in diffusers. */
+/* Each of these options replaces the list of sigmas. At most one may be set, as in diffusers. */
 static bool check_sigma_schedules(const struct scheduler_choice *choice,
     const struct scheduler_config *config, struct error *err) {
     static const enum scheduler_option_id exclusive[] = { OPTION_USE_KARRAS_SIGMAS,

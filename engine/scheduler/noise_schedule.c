@@ -60,7 +60,7 @@ static void fill_betas(const struct scheduler_config *config, float *betas) {
     }
 }
 
-/* torch.cumprod accumulates in double and rounds each result. */
+/* Accumulates in double and rounds each result, as torch.cumprod does. */
 static void cumulate(const float *betas, int count, float *alphas_cumprod) {
     double product = 1;
     for (int i = 0; i < count; i++) {
@@ -84,8 +84,8 @@ static void rescale_zero_snr(float *betas, int count, float *alphas_cumprod) {
     cumulate(betas, count, alphas_cumprod);
 }
 
-/* diffusers' sigma-space classes replace an alphas_cumprod of 0 at the end by the smallest
- * float16. */
+/* With zero terminal SNR, the last alphas_cumprod of 0 is replaced by float16's smallest number, as
+ * in diffusers' sigma-space classes. */
 static void fill_sigmas(bool zero_snr, struct noise_schedule *schedule) {
     for (int i = 0; i < schedule->num_train_timesteps; i++) {
         bool last = i == schedule->num_train_timesteps - 1;
@@ -136,8 +136,8 @@ void noise_schedule_finish(struct noise_schedule *schedule) {
 }
 
 int trailing_timestep(int num_train_timesteps, int count, int i) {
-    /* numpy.arange(total, 0, -total / count): its step is the rounded difference of the first two
-     * entries, which decides some ties. */
+    /* numpy.arange(total, 0, -total / count) uses the rounded difference of its first two entries
+     * as the step. This decides some ties. */
     double total = num_train_timesteps, second = total - total / count, step = second - total;
     return (int)rint(i == 1 ? second : total + i * step) - 1;
 }

@@ -1,5 +1,5 @@
-/* Shared by all schedulers: how much of the picture is left at each training timestep, and which
- * timesteps a run visits. Float32 where torch uses it, rounded where torch and numpy round. */
+/* Shared by all schedulers: how much of the picture is left at each training timestep, and the
+ * timesteps that a run visits. Float32 where torch uses it, rounded where torch and numpy round. */
 #ifndef ENGINE_SCHEDULER_NOISE_SCHEDULE_H
 #define ENGINE_SCHEDULER_NOISE_SCHEDULE_H
 
@@ -9,8 +9,8 @@ struct noise_schedule {
     int num_train_timesteps;
     /* owned, [num_train_timesteps] each */
     float *alphas_cumprod;
-    /* sqrt((1 - alphas_cumprod) / alphas_cumprod), rising, and its logarithm. Finite also at zero
-     * terminal SNR, where the last alphas_cumprod of 0 counts as 2^-24, as in diffusers. */
+    /* sqrt((1 - alphas_cumprod) / alphas_cumprod), rising, and its logarithm. Both are finite even
+     * at zero terminal SNR: the last alphas_cumprod of 0 counts as 2^-24, as in diffusers. */
     float *sigmas, *log_sigmas;
 };
 
@@ -24,15 +24,16 @@ void noise_schedule_see(
 
 /* numpy.linspace(start, stop, count)[i] */
 double linspace_at(double start, double stop, int count, int i);
-/* torch.linspace(start, stop, count)[i]: from both ends towards the middle, with one rounding. */
+/* torch.linspace(start, stop, count)[i]: computed from both ends towards the middle, with one
+ * rounding. */
 float linspace_f32_at(float start, float stop, int count, int i);
 
-/* Entry i of `count` timesteps with trailing spacing; whole. */
+/* Returns entry i of `count` whole timesteps with trailing spacing. */
 int trailing_timestep(int num_train_timesteps, int count, int i);
 
-/* Fills out[0..count) with descending timesteps inside the training range, spaced as in diffusers'
- * DDPM, DDIM and PNDM. (With "trailing", numpy's arange sometimes yields one entry too many, -1,
- * which diffusers 0.4x visits; here there are always `count`.) */
+/* Fills out[0..count) with descending timesteps of the training range, spaced as in diffusers'
+ * DDPM, DDIM and PNDM. With "trailing", numpy's arange sometimes yields an extra entry of -1, which
+ * diffusers 0.4x visits; here there are always `count` entries. */
 bool noise_schedule_timesteps(const struct scheduler_config *config, int count, int *out,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -3,14 +3,13 @@
  * This table drives the parsing of scheduler_config.json, of a request's "scheduler" object and of
  * the command line, the refusals, the echo of what was used, GET /schedulers and the command line's
  * help. A new option is one line of SCHEDULER_OPTIONS and the code that uses its member of struct
- * scheduler_values. An option that not every class has is listed by the classes that have it, in
- * their own files. */
+ * scheduler_values. If only some classes have an option, their own files list it. */
 #ifndef ENGINE_SCHEDULER_OPTIONS_H
 #define ENGINE_SCHEDULER_OPTIONS_H
 
 #include "base/fields.h"
 
-/* Each enum is in the order of its option's words. */
+/* The order of each enum is that of its option's words. */
 enum timestep_spacing { SPACING_LEADING, SPACING_TRAILING, SPACING_LINSPACE, SPACING_SGM_UNIFORM };
 enum prediction_type { PREDICTION_EPSILON, PREDICTION_V, PREDICTION_SAMPLE };
 enum beta_schedule { BETA_LINEAR, BETA_SCALED_LINEAR, BETA_SQUAREDCOS_CAP_V2 };
@@ -28,7 +27,8 @@ enum solver_type { SOLVER_MIDPOINT, SOLVER_HEUN, SOLVER_BH1, SOLVER_BH2, SOLVER_
 enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
 
 /* X(id, C type, name, columns of struct scheduler_option). The name is the key in the file and in
- * requests, and the member of struct scheduler_values; the C type decides what values look like. */
+ * requests, and the member of struct scheduler_values. The C type determines the form of the
+ * values. */
 #define SCHEDULER_OPTIONS(X)                                                                       \
     X(TIMESTEP_SPACING, enum timestep_spacing, timestep_spacing, .shared = true,                   \
         WORDS("leading", "trailing", "linspace", "sgm_uniform"),                                   \
@@ -92,7 +92,7 @@ enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
 enum scheduler_option_id { SCHEDULER_OPTIONS(OPTION_ID) SCHEDULER_OPTION_COUNT };
 #undef OPTION_ID
 
-/* A value for every option. */
+/* The values of all options. */
 struct scheduler_values {
 #define OPTION_MEMBER(id, type, name, ...) type name;
     SCHEDULER_OPTIONS(OPTION_MEMBER)
@@ -105,17 +105,17 @@ enum option_source { FILE_OR_REQUEST, FILE_ONLY, REQUEST_ONLY };
 struct scheduler_option {
     FIELD_COLUMNS; /* of struct scheduler_values; the default is `value` unless the class has its
                       own */
-    bool shared;   /* every class has it */
+    bool shared;   /* every class has this option */
     enum option_source from;
 };
 
 extern const struct scheduler_option scheduler_options[SCHEDULER_OPTION_COUNT];
 
-/* Finds an option that requests may set, by name. Returns false, with *out untouched, if there is
- * none. */
+/* Finds by name an option that requests may set. Returns false and leaves *out unchanged if there
+ * is none. */
 bool scheduler_option_find(const char *name, enum scheduler_option_id *out);
 
-/* The largest allowed integer or number, given the other values. */
+/* Returns the largest value of an integer or number option, given the other values. */
 double scheduler_option_max(
     const struct scheduler_option *option, const struct scheduler_values *values);
 

@@ -1,6 +1,6 @@
 #include "engine/scheduler/seed_sequence.h"
 
-#define KEY_WORDS_MAX 8 /* two for each part of the key */
+#define KEY_WORDS_MAX 8 /* two words for each part of the key */
 
 static uint32_t hash_word(uint32_t value, uint32_t *constant) {
     value ^= *constant;
@@ -14,7 +14,8 @@ static uint32_t mix(uint32_t x, uint32_t y) {
     return mixed ^ mixed >> 16;
 }
 
-/* Splits a number into words, lowest first, without leading zeros: at least one. */
+/* Splits a number into 32-bit words, lowest first, without leading zeros. Returns at least one
+ * word. */
 static int split_words(uint64_t number, uint32_t *out) {
     out[0] = (uint32_t)number;
     out[1] = (uint32_t)(number >> 32);
@@ -28,7 +29,7 @@ void seed_sequence(
     int words = 0;
     for (int i = 0; i < keys && words + 2 <= KEY_WORDS_MAX; i++)
         words += split_words(key[i], spawned + words);
-    split_words(entropy, mixed); /* zeros fill up the pool, so the key comes after the whole pool */
+    split_words(entropy, mixed); /* fill the pool with zeros, so that the key follows it */
     for (int i = 0; i < pool; i++)
         mixed[i] = hash_word(mixed[i], &constant);
     for (int from = 0; from < pool; from++)

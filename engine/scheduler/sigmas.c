@@ -26,7 +26,8 @@ double sigma_of_timestep(const struct noise_schedule *schedule, double timestep)
     return ((double)sigmas[low + 1] - (double)sigmas[low]) * (timestep - low) + (double)sigmas[low];
 }
 
-/* DiscreteSchedule.t_to_sigma, also in float32: the differences of a thousand sigmas show it. */
+/* DiscreteSchedule.t_to_sigma of k-diffusion. In float32 too, because the differences of a thousand
+ * sigmas would show a deviation. */
 float sigma_of_timestep_log(const struct noise_schedule *schedule, float timestep) {
     int low = (int)timestep, high = (int)ceilf(timestep);
     float w = timestep - (float)low;
@@ -63,8 +64,9 @@ double sigma_beta(double max, double min, int count, int i) {
     return min + beta_quantile(1 - linspace_at(0, 1, count, i)) * (max - min);
 }
 
-/* https://research.nvidia.com/labs/toronto-ai/AlignYourSteps/howto.html: Stable Diffusion 1.5, ten
- * steps. Other numbers of steps interpolate these eleven levels linearly in log sigma. */
+/* Stable Diffusion 1.5's ten steps from
+ * https://research.nvidia.com/labs/toronto-ai/AlignYourSteps/howto.html. Other numbers of steps
+ * interpolate these eleven levels linearly in log sigma. */
 double sigma_align_your_steps(int count, int i) {
     static const double published[] = { 14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652,
         0.399, 0.152, 0.029 };
@@ -75,8 +77,8 @@ double sigma_align_your_steps(int count, int i) {
     return exp(from + (at - low) * (to - from));
 }
 
-/* The share below x <= 1/2 if both parameters are a: the series x^a / B(a, a) * sum_k (1 - a)_k x^k
- * / (k! (a + k)), whose terms shrink by more than half each. */
+/* The share of the Beta(a, a) distribution below x <= 1/2: the series x^a / B(a, a) * sum_k (1 -
+ * a)_k x^k / (k! (a + k)). Each term is less than half of the previous one. */
 static double beta_share(double x) {
     const double a = BETA_SHAPE;
     double term = 1, sum = 0;
@@ -92,8 +94,9 @@ double beta_quantile(double p) {
         return 1 - beta_quantile(1 - p);
     if (p <= 0)
         return 0;
-    /* Newton's method. Solving the first term of the series for x gives a start at or above the
-     * solution. The share is concave for x <= 1/2, so all later values lie at or below it. */
+    /* Newton's method. The start comes from the first term of the series alone, and is at or above
+     * the solution. The share is concave for x <= 1/2, so all later values are at or below the
+     * solution. */
     const double a = BETA_SHAPE, beta = tgamma(a) * tgamma(a) / tgamma(2 * a);
     double x = fmin(pow(p * a * beta, 1 / a), 0.5);
     for (int i = 0; i < 50; i++) {
@@ -116,7 +119,7 @@ static bool is_whole(enum sigma_family family) {
 static double spaced_timestep(
     const struct scheduler_values *values, enum sigma_family family, int steps, int i) {
     int total = values->num_train_timesteps;
-    int count = is_whole(family) ? steps + 1 : steps; /* the lowest one is dropped */
+    int count = is_whole(family) ? steps + 1 : steps; /* the lowest timestep is dropped */
     switch (values->timestep_spacing) {
     case SPACING_LEADING:
         return (count - 1 - i) * (total / count) + values->steps_offset;
@@ -155,8 +158,8 @@ static struct level spaced_level(const struct scheduler_values *values,
     return level;
 }
 
-/* Writes level i of the list that the options choose; false if they choose none. The list runs from
- * max to min, except that of Align Your Steps, which has levels of its own. */
+/* Writes level i of the list that the options choose. Returns false if they choose none. The list
+ * runs from max to min, except that of Align Your Steps, which has its own levels. */
 static bool listed_sigma(
     const struct scheduler_values *values, double max, double min, int steps, int i, double *out) {
     if (values->use_karras_sigmas)
@@ -172,9 +175,9 @@ static bool listed_sigma(
     return true;
 }
 
-/* The timestep of a level that is not in the table. Classes with whole timesteps truncate it for
- * exponential and beta sigmas, and DPM-Solver++ with a cosine schedule for every list. For all
- * other lists (Karras, lambdas, Align Your Steps) they round it. */
+/* Returns the timestep of a level that is not in the table. Classes with whole timesteps truncate
+ * it for exponential and beta sigmas, and round it for other lists. DPM-Solver++ with a cosine
+ * schedule truncates it for every list. */
 static double listed_timestep(const struct scheduler_values *values,
     const struct noise_schedule *schedule, enum sigma_family family, double sigma) {
     double timestep = timestep_of_sigma(schedule, sigma);
@@ -209,7 +212,7 @@ bool sigmas_begin_once(const double *timesteps, int count, int steps, struct err
 
 static bool check_run(const struct sigma_run *run, const struct scheduler_config *config,
     enum sigma_family family, struct error *err) {
-    double rounded[STEPS_MAX]; /* timesteps in float32 */
+    double rounded[STEPS_MAX]; /* the timesteps rounded to float32 */
     for (int i = 0; i < run->count; i++) {
         rounded[i] = (double)(float)run->timesteps[i];
         if (!(run->sigmas[i] > 0) || !isfinite(run->sigmas[i]))

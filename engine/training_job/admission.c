@@ -1,11 +1,11 @@
-/* Checks whether a job is possible with its checkpoint, before the job is accepted: nobody wants to
- * learn an hour later, behind other jobs, that a layer's name is misspelt. */
+/* Checks whether a job is possible with its checkpoint before the job is accepted. Otherwise a
+ * misspelt layer would be reported an hour later, after the jobs ahead in the queue. */
 #include "engine/training_job/internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* An inpainting checkpoint cannot draw missing class pictures, so all must be there. */
+/* Checks that no class picture is missing: an inpainting checkpoint cannot draw them. */
 static bool has_class(const struct train_config *c, const char *class_folder, struct error *err) {
     int64_t missing = c->num_class_images;
     char value[24];
@@ -19,8 +19,8 @@ static bool has_class(const struct train_config *c, const char *class_folder, st
                (long long)(c->num_class_images - missing));
 }
 
-/* Models that predict the picture itself cannot be trained; diffusers' scripts have no loss for
- * them either. */
+/* Refuses a checkpoint that predicts the sample. diffusers' training scripts have no loss for it
+ * either. */
 static bool can_be_trained(
     const struct train_config *c, const struct checkpoint *checkpoint, struct error *err) {
     const struct scheduler_choice ddpm = { .has_kind = true, .kind = SCHEDULER_DDPM };
@@ -34,7 +34,7 @@ static bool can_be_trained(
                "be trained");
 }
 
-/* Limits the steps of all pictures of one validation together. */
+/* Limits the total number of steps of all pictures in one validation. */
 static bool validation_is_short(const struct train_config *c, struct error *err) {
     const int64_t pictures = (int64_t)c->validation_prompts.count * c->num_validation_images;
     const int64_t most = TRAIN_VALIDATION_STEPS_MAX / pictures;
@@ -93,7 +93,7 @@ bool training_job_suits(const struct train_config *c, const struct checkpoint *c
                has_class(c, class_folder, err));
 }
 
-/* Checks the tensors' names and shapes; loads nothing. */
+/* Checks the names and shapes of the tensors without loading them. */
 static bool layers_are_there(
     const struct train_config *config, struct checkpoint *c, struct error *err) {
     struct weights unet_weights_of = weights_from_checkpoint(

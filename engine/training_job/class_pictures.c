@@ -16,9 +16,9 @@
 struct class_pictures {
     const char *folder;
     const struct train_config *config;
-    char *prompt; /* borrowed from it */
+    char *prompt; /* borrowed from config */
     struct drawing drawing;
-    int64_t wanted; /* drawn-0.png to drawn-(wanted - 1).png */
+    int64_t wanted; /* number of pictures drawn-K.png */
     int64_t next;   /* the one that is drawn */
 };
 
@@ -38,7 +38,7 @@ static bool is_picture(const char *name) {
     return false;
 }
 
-/* Counts the pictures that this file did not draw: their names do not begin with "drawn-". */
+/* Counts the pictures that the user supplied: those whose names do not begin with "drawn-". */
 static bool count_others(const char *folder, int64_t *count, struct error *err) {
     DIR *dir = opendir(folder);
     *count = 0;
@@ -126,9 +126,9 @@ bool class_pictures_advance(struct class_pictures *c, bool *done, struct error *
     return ok;
 }
 
-/* --- life --- */
+/* --- creating and destroying --- */
 
-/* Takes the memory for one picture, and refuses what the models cannot do. */
+/* Reserves the memory for one picture. Refuses a request that the models do not accept. */
 static bool plan(struct class_pictures *c, struct error *err) {
     const bool ok = resolve(c, 0, err) &&
                     model_stages_plan(c->drawing.stages, &c->drawing.request, err);

@@ -10,20 +10,22 @@
 #include "engine/training_job/drawing.h"
 #include "train/config.h"
 
-/* How many of num_class_images are missing in the folder. Any thread; a missing folder counts as an
- * empty one. */
+/* Counts how many of num_class_images are missing in the folder. A missing folder counts as an
+ * empty one. Any thread. */
 bool class_pictures_missing(const char *folder, const struct train_config *config, int64_t *missing,
     struct error *err) __attribute__((warn_unused_result));
 
 struct class_pictures;
 
-/* Makes the folder and takes the memory for drawing. Config, folder and models are borrowed until
- * class_pictures_destroy. */
+/* Makes the folder and reserves the memory for drawing. Config, folder and models are borrowed
+ * until class_pictures_destroy. */
 bool class_pictures_create(const char *folder, const struct train_config *config,
     const struct drawing_models *models, struct class_pictures **out, struct error *err)
     __attribute__((warn_unused_result));
-void class_pictures_destroy(struct class_pictures *pictures); /* NULL is fine, at any piece */
-/* One piece: a UNet call, a decode, or a file. *done: none is missing. */
+void class_pictures_destroy(
+    struct class_pictures *pictures); /* NULL is fine; works between any two pieces */
+/* Does one piece: a UNet call, a decode, or writing a file. *done: no picture is missing any
+ * more. */
 bool class_pictures_advance(struct class_pictures *pictures, bool *done, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -1,5 +1,5 @@
-/* Checks whether a full fine-tune has room on the disk before it begins: its checkpoints take
- * gigabytes each. */
+/* Checks before a full fine-tune begins whether the disk has room for it: each checkpoint takes
+ * gigabytes. */
 #include "engine/training_job/internal.h"
 
 #include "base/file.h"
@@ -29,8 +29,8 @@ struct training_disk training_disk_of(
     };
 }
 
-/* How many checkpoints will be there at once besides the `kept` ones: a new one is written before
- * the oldest is deleted. */
+/* Returns how many more checkpoints will exist at the same time besides the `kept` ones. A new
+ * checkpoint is written before the oldest is deleted. */
 static int64_t checkpoints_to_come(
     const struct train_config *config, int64_t step, int64_t steps, int64_t kept) {
     const int64_t every = config->checkpointing_steps, limit = config->checkpoints_total_limit;
@@ -41,7 +41,7 @@ static int64_t checkpoints_to_come(
     return limit && all > room ? room : all;
 }
 
-/* Rounded up, so that a refused size is never shown as one that fits. */
+/* Rounds up, so that an error never shows a size that seems to fit. */
 static unsigned long long mebibytes(double bytes) {
     return (unsigned long long)(bytes / (1 << 20)) + 1;
 }

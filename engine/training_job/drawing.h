@@ -1,5 +1,5 @@
-/* A studio for pictures that a job draws with its own models, one at a time, so that requests never
- * wait for more than one such call. */
+/* A studio for the pictures that a job draws with its own models. It draws one picture at a time,
+ * so that requests wait for at most one UNet call of one picture. */
 #ifndef ENGINE_TRAINING_JOB_DRAWING_H
 #define ENGINE_TRAINING_JOB_DRAWING_H
 
@@ -10,10 +10,10 @@ struct drawing_models { /* all borrowed */
     const struct kernels *kernels;
     const struct text_encoder *text_encoder;
     const struct unet *unet;
-    const struct vae *vae; /* with its decoder */
+    const struct vae *vae; /* must have its decoder */
     const struct tokenizer *tokenizer;
-    const json_t *scheduler_json; /* the checkpoint's */
-    int default_px;               /* side of a picture of the default size */
+    const json_t *scheduler_json; /* the checkpoint's scheduler_config.json */
+    int default_px;               /* side of a picture without a given size */
 };
 
 /* A zeroed one can be finished. It stays where it is while a request is under way. */

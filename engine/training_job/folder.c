@@ -77,7 +77,7 @@ char *job_folder_checkpoint_adapter(const char *folder, int64_t step) {
     return checkpoint_path(folder, step, "/adapter.safetensors");
 }
 
-/* Size of all files in a folder. */
+/* Returns the size of all files in a folder. */
 static json_int_t bytes_in(const char *path) {
     json_int_t bytes = 0;
     DIR *dir = opendir(path);
@@ -90,7 +90,8 @@ static json_int_t bytes_in(const char *path) {
     return bytes;
 }
 
-/* Returns false when memory is short. A checkpoint that has just been removed is not added. */
+/* Adds a checkpoint to the list, unless it has just been removed. Returns false if there is no
+ * memory. */
 static bool add_checkpoint(const char *folder, const char *adapter, int64_t step, json_t *list) {
     char *path = checkpoint_path(folder, step, ""), *file = NULL;
     char name[ADAPTER_NAME_MAX_BYTES + 1];
@@ -140,8 +141,8 @@ char *job_folder_validation_step(const char *folder, int64_t step) {
     return asprintf(&path, "%s/validation/step-%lld", folder, (long long)step) < 0 ? NULL : path;
 }
 
-/* Accepts only names that are written here: prints the name again from its parsed numbers and
- * compares. */
+/* Accepts only names that validation.c and grid.c write: formats the name again from the numbers
+ * parsed from it, and compares. */
 char *job_folder_validation_file(const char *folder, const char *name) {
     char again[64], *path;
     long long step;
@@ -166,7 +167,7 @@ bool job_folder_validations(const char *folder, json_t **out, struct error *err)
         char *file = step ? file_join(step, VALIDATION_LIST) : NULL;
         json_t *json = file ? json_parse_file(file, TRAIN_CONFIG_MAX_BYTES, NULL) : NULL;
         ok = file;
-        if (json_is_object(json)) /* else it is still being drawn */
+        if (json_is_object(json)) /* else its pictures are still being drawn */
             ok = json_array_append(list, json) == 0;
         json_decref(json);
         free(file);

@@ -1,4 +1,4 @@
-/* The grid of validation pictures: a row per step, a column per picture. */
+/* Draws the grid of validation pictures: one row per step, one column per picture. */
 #include "base/file.h"
 #include "base/limits.h"
 #include "engine/training_job/folder.h"
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRID_PIXELS (4 << 20) /* about the most pixels of the grid */
+#define GRID_PIXELS (4 << 20) /* approximate limit for the grid's pixels */
 #define CELL_MIN_PX 32
 #define GAP_PX 4
 #define DIGIT_WIDTH 5
 #define DIGIT_HEIGHT 7
 
-/* Glyphs for the step numbers, five bits per row. */
+/* Bitmaps of the digits 0 to 9, five bits per row. */
 static const uint8_t digits[10][DIGIT_HEIGHT] = {
     { 14, 17, 19, 21, 25, 17, 14 },
     { 4, 12, 4, 4, 4, 4, 14 },
@@ -33,13 +33,14 @@ static const uint8_t digits[10][DIGIT_HEIGHT] = {
 
 struct grid {
     const char *folder;
-    const json_t *validations; /* the validations that have pictures */
+    const json_t *validations; /* only validations with pictures */
     int rows, columns;
     int cell, zoom, margin; /* px; zoom: scale of the digits */
     struct picture canvas;
 };
 
-/* The list's entry shown in a row: every entry, or a selection from the first to the last. */
+/* Returns the validation shown in a row. If there are fewer rows than validations, the rows are
+ * spread from the first to the last. */
 static const json_t *entry_of(const struct grid *g, int row) {
     const size_t count = json_array_size(g->validations);
     const size_t index = g->rows < 2 ? count - 1
@@ -72,7 +73,7 @@ static void put_step(struct grid *g, int row, int64_t step) {
         put_digit(g, text[i] - '0', g->margin - (length - i) * advance, top);
 }
 
-/* Draws a picture; one that cannot be read stays empty. */
+/* Draws a picture into its cell. The cell stays empty if the picture cannot be read. */
 static void put_picture(
     struct grid *g, int row, int column, const char *step_folder, const char *name) {
     struct picture whole = { 0 }, small = { 0 };
@@ -124,7 +125,7 @@ static bool has_no_pictures(const json_t *entry) {
     return json_array_size(json_object_get(entry, "pictures")) == 0;
 }
 
-/* Side of the first readable picture; 0: none is readable. */
+/* Returns the side of the first picture; 0 if it cannot be read. */
 static int picture_side(const struct grid *g) {
     const json_t *entry = json_array_get(g->validations, 0);
     const json_t *first = json_array_get(json_object_get(entry, "pictures"), 0);

@@ -1,5 +1,5 @@
-/* Checks whether there is memory for a job before it is taken: the system grants any amount, and
- * ends the process when it is used. */
+/* Checks whether there is memory for a job before the job uses it. The system grants any
+ * allocation, and kills the process when too much of it is used. */
 #include "engine/training_job/internal.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@ static size_t mebibytes(size_t bytes) {
     return (bytes + (1 << 20) - 1) >> 20;
 }
 
-/* `parts` says what the bytes are for, in the message. */
+/* `parts` is for the error message: what the bytes are used for. */
 static bool fits(size_t bytes, const struct available *left, const char *parts, struct error *err) {
     return bytes <= left->bytes ||
            error_set(err, ERROR_NO_MEMORY,
@@ -27,7 +27,8 @@ bool training_job_models_fit(
     const size_t own = (t->borrows_unet ? 0 : parameters_of(c, COMPONENT_UNET)) +
                        parameters_of(c, COMPONENT_TEXT_ENCODER);
     const size_t models = own * dtype_size(dtype);
-    /* The encoder is less than half of the VAE; encoding takes more than the difference. */
+    /* Counts the whole VAE, although only its encoder is loaded. The encoder is less than half of
+     * it, but encoding needs more memory than the other half. */
     const size_t vae = parameters_of(c, COMPONENT_VAE) * sizeof(float);
     struct available left;
     char parts[160];
@@ -37,7 +38,7 @@ bool training_job_models_fit(
     return fits(models + vae, &left, parts, err);
 }
 
-/* Memory for pictures that are decoded before they are encoded. */
+/* Returns the memory for pictures that are decoded ahead of encoding. */
 static size_t decoded_bytes(const struct training_job *t) {
     const struct train_config *c = t->options.config;
     const size_t floats = c->masks == TRAIN_MASKS_FILES ? 4 : 3;

@@ -1,4 +1,4 @@
-/* Loads the models of a job, in the precision that it asks for. */
+/* Loads the models of a job in the job's precision. */
 #include "engine/training_job/internal.h"
 
 #include "models/checkpoint/checkpoint_save.h"
@@ -12,7 +12,7 @@ static enum dtype dtype_of(const struct train_config *c) {
                                                         : DTYPE_F32;
 }
 
-/* Weights on their way to a model, and a digest of everything it asked for. */
+/* Wraps the weights of a model to compute a digest of every tensor that is loaded. */
 struct hashed {
     struct weights from;
     struct sha256 sha;
@@ -34,7 +34,8 @@ static bool end_hashed(void *user, struct error *err) {
     return h->from.end(h->from.user, err);
 }
 
-/* `h` must live as long as the weights are used; the dtype is part of the digest. */
+/* Returns weights that add to the digest `h`, which must live as long as they are used. The digest
+ * includes the dtype. */
 static struct weights hash_weights(struct weights from, struct hashed *h) {
     h->from = from;
     sha256_begin(&h->sha);
@@ -45,7 +46,7 @@ static struct weights hash_weights(struct weights from, struct hashed *h) {
     return from;
 }
 
-/* Weights of a checkpoint, with a pause between any two tensors. */
+/* Wraps the weights of a checkpoint to call training_job_between before each tensor. */
 struct paced {
     const struct training_job *job;
     struct weights weights;
@@ -63,7 +64,7 @@ static bool paced_end(void *user, struct error *err) {
     return !p->weights.end || p->weights.end(p->weights.user, err);
 }
 
-/* `paced` belongs to the caller and must live as long as the loading. */
+/* The caller owns `paced` and keeps it until loading ends. */
 static struct weights weights_of(const struct training_job *t, struct checkpoint *c,
     enum component component, enum dtype dtype, struct paced *paced) {
     const struct weights weights = weights_from_checkpoint(c, component, t->options.kernels, dtype);
@@ -85,7 +86,7 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
     const struct weights text = hash_weights(
         weights_of(t, c, COMPONENT_TEXT_ENCODER, dtype, &paced_text), &hashed_text);
     const struct weights unet = weights_of(t, c, COMPONENT_UNET, dtype, &paced_unet);
-    /* f32: latents are computed once, as precisely as possible. */
+    /* f32, because latents are computed only once: they should be as precise as possible. */
     const struct weights vae = hash_weights(
         weights_of(t, c, COMPONENT_VAE, DTYPE_F32, &paced_vae), &hashed_vae);
     const struct weights decoder = weights_of(t, c, COMPONENT_VAE, dtype, &paced_decoder);
@@ -131,7 +132,8 @@ struct drawing_models training_job_drawing_models(const struct training_job *t) 
         .default_px = (int)t->options.config->resolution };
 }
 
-/* Whether the text encoder can be dropped: it is not trained, and encodes no more prompts. */
+/* Whether the text encoder's weights can be freed: it is not trained, and has no more prompts to
+ * encode. */
 static bool drops_text_encoder(const struct training_job *t) {
     return !t->options.config->train_text_encoder && !t->options.config->validation_prompts.count;
 }

@@ -1,4 +1,4 @@
-/* Reports a job's steps: metrics.jsonl and TensorBoard's files. */
+/* Writes the reports of a job's steps: metrics.jsonl and TensorBoard's files. */
 #include "base/log.h"
 #include "base/text/utf8.h"
 #include "engine/training_job/internal.h"
@@ -12,11 +12,12 @@
 
 struct scalars {
     struct events_scalar items[SCALARS_MAX];
-    char tags[TRAIN_TEXTS_MAX][TAG_BYTES]; /* for the rates of parameter groups */
+    char tags[TRAIN_TEXTS_MAX][TAG_BYTES]; /* tags of the parameter groups' learning rates */
     size_t count;
 };
 
-/* Missing numbers have no curve; a loss that is not finite leaves a gap. */
+/* Adds a value unless it is NaN or infinite: TensorBoard then shows no point, or no curve at
+ * all. */
 static void add_scalar(struct scalars *s, const char *tag, double value) {
     if (isfinite(value))
         s->items[s->count++] = (struct events_scalar){ tag, (float)value };
@@ -40,7 +41,8 @@ static bool add_events(
     return events_add_scalars(events, (double)time(NULL), record->step, s.items, s.count, err);
 }
 
-/* The job goes on if this fails: the disk may have room again later. */
+/* Writes a line of the reports. The job continues if this fails, because the disk may have room
+ * again later. */
 static void write_down(struct training_job *t, const struct train_record *record) {
     struct error err = { 0 };
     const bool ok = records_add(t->records, record, &err) &&

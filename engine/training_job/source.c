@@ -1,4 +1,4 @@
-/* A job's data sets as a source of samples (train/examples/source.h). */
+/* Makes a job's data sets a source of samples (train/examples/source.h). */
 #include "base/file.h"
 #include "base/limits.h"
 #include "engine/training_job/internal.h"
@@ -97,7 +97,8 @@ static struct dataset_options class_options(const struct train_config *c, const 
     return options;
 }
 
-/* Uses the first num_class_images by name. The job's own folder is not under the root. */
+/* Uses the first num_class_images pictures by name. A folder of the job's own is not below the
+ * dataset root, so it is opened without that restriction. */
 bool training_job_open_class(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const char *root = t->options.class_dataset ? t->options.dataset_root : NULL;
@@ -131,7 +132,7 @@ static struct dataset_options instance_options(const struct train_config *c, con
     return options;
 }
 
-/* *pixels (may be NULL): pixels to decode. */
+/* Opens the data set and closes it again. *pixels (may be NULL): number of pixels to decode. */
 static bool can_open(
     const char *path, const struct dataset_options *options, uint64_t *pixels, struct error *err) {
     struct dataset *dataset;
@@ -152,7 +153,7 @@ static bool look_at(const char *path, struct dataset_options *options, struct er
     return pixels > DATASET_DECODED_AT_ONCE_PX || can_open(path, options, NULL, err);
 }
 
-/* Checks the class pictures that are there; the others will be drawn. */
+/* Checks the class pictures that exist. The missing ones will be drawn. */
 static bool look_at_class(
     const struct train_config *c, const char *path, const char *root, struct error *err) {
     struct dataset_options options = class_options(c, root);

@@ -13,14 +13,15 @@
 
 /* --- the folder --- */
 
-/* Takes the reference. */
+/* Writes `json` to a file. Takes over the reference. */
 static bool write_json(const char *folder, const char *name, json_t *json, struct error *err) {
     const bool ok = json_write_file(folder, name, json, err);
     json_decref(json);
     return ok;
 }
 
-/* A full fine-tune is saved in the layout of its base checkpoint. */
+/* Chooses the path of the result. A full fine-tune is saved as a folder or a single file, like its
+ * base checkpoint. */
 static bool name_result(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const bool is_folder = file_is_folder(t->options.model_path);
@@ -114,8 +115,8 @@ static bool begin_class_pictures(struct training_job *t, struct error *err) {
         t->class_folder, t->options.config, &models, &t->class_pictures, err);
 }
 
-/* Draws a piece of the missing class pictures. When they are complete, frees the models that only
- * drawing needed. */
+/* Does one piece of drawing the missing class pictures. When they are complete, frees the models
+ * that only drawing needed. */
 static bool draw_class(struct training_job *t, struct error *err) {
     bool done;
     if (!class_pictures_advance(t->class_pictures, &done, err))
@@ -166,7 +167,7 @@ static bool create_trainer(struct training_job *t, struct error *err) {
     return trainer_create(&options, &t->trainer, err) && training_job_training_fits(t, &room, err);
 }
 
-/* Warns of layers in the list that the model does not have; peft trains without them. */
+/* Warns of target layers that the model does not have. peft also trains without them. */
 static void warn_of_targets(struct training_job *t, const char *model, const char *field,
     const struct weight_list *list, const struct train_texts *targets) {
     const char *target;
@@ -190,7 +191,7 @@ static void warn_of_all_targets(struct training_job *t) {
             text_encoder_weights(t->text_encoder), &c->text_encoder_target_modules);
 }
 
-/* Makes the trainer, which plans, and resumes from a checkpoint. */
+/* Creates the trainer, which plans its memory, and resumes from a checkpoint if there is one. */
 static bool make_trainer(struct training_job *t, struct error *err) {
     bool resumed, ok = create_trainer(t, err);
     checkpoint_close(t->checkpoint);
@@ -246,7 +247,8 @@ static bool save(struct training_job *t, struct error *err) {
     return ok;
 }
 
-/* Called after an optimizer step, or when no more will come. */
+/* Called after each optimizer step; `ends` is true after the last one. Writes a checkpoint and
+ * begins a validation if they are due. */
 static bool end_step(struct training_job *t, bool ends, struct error *err) {
     const int64_t step = trainer_step(t->trainer), every = t->options.config->checkpointing_steps;
     if ((ends || (every && step % every == 0)) && !training_job_keep(t, err))

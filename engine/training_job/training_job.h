@@ -23,79 +23,80 @@ struct training_job;
 
 struct training_job_options {
     const struct kernels *kernels;          /* borrowed */
-    const char *model_path, *tokenizer_dir; /* as in struct pipeline_options */
+    const char *model_path, *tokenizer_dir; /* see struct pipeline_options */
     const struct train_config *config;      /* borrowed */
-    const char *dataset;                    /* path of its folder */
-    const char *class_dataset;              /* for prior preservation; NULL: FOLDER/class */
-    const char *dataset_root; /* data sets must not lead out of it; NULL: no restriction */
-    const char *folder;       /* the job's own; made if missing */
+    const char *dataset;                    /* path of the data set's folder */
+    const char *class_dataset;              /* path of class pictures; NULL: FOLDER/class */
+    const char *dataset_root; /* data sets must not lead out of it; NULL: not checked */
+    const char *folder;       /* of the job; created if missing */
     const char *cache; /* folder for encoded pictures and captions (train/examples/cache.h) */
-    uint64_t cache_max_bytes; /* limit on what earlier jobs left there */
-    /* A loaded UNet with weights of `dtype`. A job that does not write to it and wants this
-     * precision borrows it until training_job_close. NULL: there is none. */
+    uint64_t cache_max_bytes; /* limit on the files of earlier jobs in `cache` */
+    /* A loaded UNet with weights of `dtype`, or NULL. A LoRA job with this precision borrows it
+     * until training_job_close; other jobs load their own. */
     struct unet *unet;
     enum dtype dtype;
-    /* After each step; may be NULL. */
+    /* Called after each step. May be NULL. */
     void (*stepped)(void *user, const struct train_record *record, int64_t steps);
-    /* Called when a checkpoint was written; older ones may have been removed. May be NULL. */
-    void (*kept)(void *user, int64_t step);
-    /* Called before the first step for everything the job does without; it is logged too. May be
+    /* Called after a checkpoint was written. Older checkpoints may have been removed. May be
      * NULL. */
+    void (*kept)(void *user, int64_t step);
+    /* Called before the first step with each warning, such as a layer that cannot be trained. The
+     * warning is also logged. May be NULL. */
     void (*warned)(void *user, const char *text);
-    /* Called between the pieces of loading, each as long as packing one weight. Return false to
-     * stop with ERROR_CANCELLED. May be NULL. */
+    /* Called between the pieces of loading; a piece takes as long as packing one weight. Return
+     * false to stop with ERROR_CANCELLED. May be NULL. */
     bool (*between)(void *user);
-    /* Whether the job should still run. Asked by training_job_advance within its longest piece;
+    /* Whether the job should continue. training_job_advance calls it during its longest pieces;
      * false ends the piece with ERROR_CANCELLED. May be NULL. */
     bool (*is_wanted)(void *user);
-    /* Called when a step's validation pictures are in the folder (folder.h). The caller then draws
-     * the grid (validation_draw_grid). May be NULL. */
+    /* Called when the validation pictures of a step are in the folder (folder.h). The caller then
+     * draws the grid (validation_draw_grid). May be NULL. */
     void (*validated)(void *user, int64_t step);
     void *user;
 };
 
-/* Whether a job is possible with this checkpoint, as far as the headers of its files tell. Any
- * thread. The error names the field that asks for something unsupported, here or with this
- * checkpoint, and the layer that the model lacks. ERROR_NO_SPACE: how much a full fine-tune would
- * write below `folder`, and how much is free. class_folder: folder of class pictures; NULL: there
- * are none yet. */
+/* Checks whether a job is possible with this checkpoint, from the headers of its files. The error
+ * names the field that asks for something unsupported, or the layer that the model does not have.
+ * ERROR_NO_SPACE: how much a full fine-tune would write below `folder`, and how much is free.
+ * class_folder is the folder of class pictures; NULL: there are none yet. Any thread. */
 bool training_job_is_possible(const struct train_config *config, const char *model_path,
     const char *tokenizer_dir, const char *class_folder, const char *folder, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Whether a job could open these data sets. Any thread. A data set of up to
- * DATASET_DECODED_AT_ONCE_PX is examined in full, as the job will do it; of a larger one only the
- * files' headers are read, which is quick. class_folder: what is there already; may be NULL. */
+/* Checks whether a job could open these data sets. A data set of up to DATASET_DECODED_AT_ONCE_PX
+ * is examined in full, as the job will do. For a larger one only the headers of the files are read,
+ * which is quick. class_folder holds the class pictures that exist; may be NULL. Any thread. */
 bool training_job_look_at_datasets(const struct train_config *config, const char *path,
     const char *class_folder, const char *root, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Opens a job and examines its data set, which takes time for every picture. Any thread, without
- * the device. Strings are copied. */
+/* Opens a job and examines its data set, which takes time for every picture. Any thread; does not
+ * use the device. Strings are copied. */
 bool training_job_open(const struct training_job_options *options, struct training_job **out,
     struct error *err) __attribute__((warn_unused_result));
-/* The calling thread must be allowed to use the device. NULL is fine. */
+/* Call it on a thread that may use the device. NULL is fine. */
 void training_job_close(struct training_job *training);
 
-/* Loads the models, on any thread that may use the device; the device is free for others during
- * each call of `between`. ERROR_NO_MEMORY if there is too little, before any of it is used. After a
+/* Loads the models. Call it on a thread that may use the device; others may use the device during
+ * each call of `between`. ERROR_NO_MEMORY if memory is too short, before any of it is used. After a
  * failure the job can only be closed. */
 bool training_job_load(struct training_job *training, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Does one piece, on the thread that computes: loads the models if that is still to be done, plans
- * the training (ERROR_NO_MEMORY: how much it takes and how much there is), then the trainer's
- * pieces, then writes the adapter. After a failure the job can only be closed. */
+/* Does one piece of the job, on the engine thread. The pieces are, in order: loading the models if
+ * they are not loaded, drawing class pictures, planning the training, training and validating, and
+ * writing the result. ERROR_NO_MEMORY from planning says how much is needed and how much is
+ * available. After a failure the job can only be closed. */
 bool training_job_advance(struct training_job *training, bool *done, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Writes a checkpoint if there is progress to save, before the job is left for a while. */
+/* Writes a checkpoint if there is progress to save. Call before the job is interrupted. */
 bool training_job_keep(struct training_job *training, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Optimizer steps: done, and in all (0 until the models are loaded). */
+/* Gives the number of optimizer steps: done, and in total (0 until the trainer exists). */
 void training_job_steps(const struct training_job *training, int64_t *step, int64_t *steps);
-/* Path of the finished adapter or model; borrowed. */
+/* Returns the path of the finished adapter or model, borrowed; NULL if the job is not done. */
 const char *training_job_result(const struct training_job *training);
 
 #endif

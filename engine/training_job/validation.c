@@ -17,12 +17,12 @@ struct validation {
     int64_t step;
     double loss;
     const struct row_overlay *overlay;
-    json_t *pictures; /* owned: those written so far */
-    size_t prompt;    /* the current one */
+    json_t *pictures; /* owned: list of the pictures written so far */
+    size_t prompt;    /* index of the current prompt */
     int written;      /* number of its pictures */
 };
 
-/* --- one prompt's request --- */
+/* --- the request of one prompt --- */
 
 struct scheduler_choice validation_scheduler(const struct train_config *c) {
     struct scheduler_choice choice = { 0 };
@@ -50,7 +50,8 @@ static struct generate_request request_of(const struct train_config *c, size_t p
     return r;
 }
 
-/* The request of image `index` as a client would send it, for a PNG's text chunk; malloc'd. */
+/* Returns the request for image `index` as a client would send it, malloc'd. It becomes a text
+ * chunk of the PNG file. */
 static char *describe(const struct validation *v, int index) {
     const struct generate_request *asked = &v->drawing.request.asked;
     char name[ADAPTER_NAME_MAX_BYTES + 1];
@@ -72,7 +73,8 @@ static bool resolve(struct validation *v, size_t prompt, struct error *err) {
     return drawing_resolve(&v->drawing, &request, err);
 }
 
-/* Encodes the texts again at every step if the text encoder is trained. */
+/* Requests the pictures of the current prompt. If the text encoder is trained, the texts get a new
+ * key, and so are encoded again, at every step. */
 static bool ask(struct validation *v, struct error *err) {
     const bool texts = v->options.config->train_text_encoder;
     return resolve(v, v->prompt, err) &&
@@ -141,7 +143,7 @@ static void write_one(struct validation *v) {
     v->written++;
 }
 
-/* Writes the list, as all pictures are written. */
+/* Writes the list of pictures, after all pictures were written. */
 static void finish(struct validation *v) {
     struct error err = { 0 };
     char *folder = job_folder_validation_step(v->options.folder, v->step);
@@ -208,9 +210,9 @@ bool validation_advance(struct validation *v, struct error *err) {
     return true;
 }
 
-/* --- life --- */
+/* --- creating and destroying --- */
 
-/* Checks all prompts now, and takes the memory for one picture. */
+/* Checks all prompts before training begins, and reserves the memory for one picture. */
 static bool plan(struct validation *v, struct error *err) {
     bool ok = true;
     for (size_t i = 0; ok && i < v->options.config->validation_prompts.count; i++) {

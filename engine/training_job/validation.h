@@ -1,6 +1,6 @@
-/* Validation pictures: each of the job's validation_prompts is drawn during training, with the same
- * seeds every time, by the job's own models with what they have learned so far. The pixels are
- * those of POST /generate with that adapter and the same values. Drawing does not change the
+/* Draws validation pictures. During training, the job's own models draw each of its
+ * validation_prompts in their current state, always with the same seeds. The pixels equal those of
+ * POST /generate with the adapter of that step and the same values. Drawing does not change the
  * training.
  *
  * The pictures become FOLDER/validation/step-STEP/PROMPT-IMAGE.png (counted from 0; a text chunk
@@ -16,37 +16,38 @@
 #include "train/config.h"
 #include "train/report/events.h"
 
-/* How the pictures are drawn: with the job's scheduler, or the checkpoint's, and the prediction
- * type that the job trains. */
+/* Returns the scheduler for validation pictures: the job's, or else the checkpoint's, with the
+ * prediction type that the job trains. */
 struct scheduler_choice validation_scheduler(const struct train_config *config);
 
 struct validation;
 
 struct validation_options { /* all borrowed */
     const struct train_config *config;
-    struct drawing_models models; /* vae may be NULL if there are no prompts */
+    struct drawing_models models; /* vae may be NULL without validation_prompts */
     const char *folder;           /* the job's */
-    struct events *events;        /* NULL: none are written */
+    struct events *events;        /* NULL: no events are written */
 };
 
-/* Takes the memory for drawing. ERROR_INVALID names a field that the models do not accept. */
+/* Reserves the memory for drawing. ERROR_INVALID names a field that the models do not accept. */
 bool validation_create(const struct validation_options *options, struct validation **out,
     struct error *err) __attribute__((warn_unused_result));
-void validation_destroy(struct validation *validation); /* NULL is fine, and so is a busy one */
+void validation_destroy(struct validation *validation); /* NULL is fine; works while busy too */
 
-/* Begins the pictures of a step and replaces earlier ones of that step. `overlay`: the factors
- * being trained, borrowed until the validation is no longer busy; NULL if the models hold the
- * changes. loss: NAN for none. */
+/* Begins the pictures of a step and deletes earlier ones of that step. `overlay` holds the factors
+ * being trained and is borrowed until the validation is no longer busy; NULL: the changes are in
+ * the models' weights. loss: the held-out loss; NAN: not measured. */
 bool validation_begin(struct validation *validation, int64_t step, double loss,
     const struct row_overlay *overlay, struct error *err) __attribute__((warn_unused_result));
 bool validation_is_busy(const struct validation *validation);
-/* One piece: a UNet call of one picture, a decode, or a file. Fails only if the device was lost. */
+/* Does one piece: a UNet call of one picture, a decode, or writing a file. Fails only if the device
+ * was lost. */
 bool validation_advance(struct validation *validation, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Draws FOLDER/validation/grid.png: a row per step with its number, a column per picture; scaled
- * down if there are many. Any thread, but one at a time per folder. Without pictures there is no
- * grid. */
+/* Draws FOLDER/validation/grid.png: one row per step, with its number, and one column per picture.
+ * The pictures are scaled down if there are many. Draws nothing if there are no pictures. Any
+ * thread, but only one at a time per folder. */
 bool validation_draw_grid(const char *folder, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -1,5 +1,5 @@
-/* When a job validates: first the held-out loss, then the pictures. Both use the current factors,
- * or their average if that is what will be saved. */
+/* Decides when a job validates, and does it: first the held-out loss, then the pictures. Both use
+ * the current factors, or the averaged factors if these will be saved. */
 #include "base/file.h"
 #include "base/log.h"
 #include "engine/training_job/folder.h"
@@ -32,13 +32,13 @@ static bool begin_pictures(struct training_job *t, double loss, struct error *er
     if (validation_begin(t->validation, trainer_step(t->trainer), loss,
             trainer_parameters(t->trainer)->overlay, &why))
         return true;
-    /* The job goes on without them: the disk may have room again later. */
+    /* The job continues without the pictures, because the disk may have room again later. */
     log_warning("validation at step %lld: %s", (long long)trainer_step(t->trainer), why.message);
     return training_job_leave_validation(t, err);
 }
 
-/* `measured`: a loss of this step that is already recorded, so that it is neither measured nor
- * recorded again; NAN for none. */
+/* `measured` is the loss of this step if it is already recorded: it is not measured and recorded
+ * again. NAN: not recorded. */
 static bool begin(struct training_job *t, double measured, struct error *err) {
     if (!trainer_swap_average(t->trainer, err))
         return false;

@@ -5,13 +5,13 @@
 
 #define ALIGNMENT MEMORY_ALIGNMENT
 
-/* Where the addresses of a plan start: not canonical on any 64-bit machine, so that a kernel which
- * touches one faults at once. */
+/* The first address of a plan. It is not canonical on any 64-bit machine, so a kernel that uses an
+ * address of a plan faults at once. */
 #define PLAN_BASE ((uintptr_t)1 << 62)
 
 struct arena {
     const struct device_memory *memory; /* borrowed */
-    char *base;                         /* owned, of memory: not for the host to read */
+    char *base;                         /* owned, from `memory`; not for the host to use */
     size_t reserved;
     size_t used;
     bool planning;
@@ -35,7 +35,7 @@ void arena_destroy(struct arena *arena) {
 }
 
 size_t arena_block_bytes(size_t bytes) {
-    const size_t page = (size_t)2 << 20; /* whole huge pages, if the system gives them */
+    const size_t page = (size_t)2 << 20; /* whole huge pages, if the system has them */
     return (bytes + page - 1) / page * page;
 }
 
@@ -53,7 +53,7 @@ bool arena_reserve(struct arena *arena, size_t bytes, struct error *err) {
         return error_set(err, ERROR_NO_MEMORY,
             "%zu MiB of activations are needed and %zu MiB are available (%s)", bytes >> 20,
             (left.bytes + arena->reserved) >> 20, left.why);
-    /* The old block goes first, so that both never stand beside each other. */
+    /* Release the old block first, so that the two never exist at the same time. */
     arena->memory->release(MEMORY_ACTIVATIONS, arena->base, arena->reserved);
     arena->base = NULL;
     arena->reserved = 0;
@@ -69,7 +69,7 @@ bool arena_reserve(struct arena *arena, size_t bytes, struct error *err) {
 void *arena_alloc(struct arena *arena, size_t bytes) {
     if (bytes > SIZE_MAX / 4)
         return NULL;
-    /* At least one unit, so that no two live addresses are equal. */
+    /* At least one unit, so that no two live allocations have the same address. */
     bytes = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
     if (arena->planning) {
         size_t offset = arena->planned;

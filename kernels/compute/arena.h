@@ -1,4 +1,5 @@
-/* Memory for activations: a stack of tensors that is planned once and frees nothing in between.
+/* Memory for activations: a stack of tensors in one block of memory, which is allocated once and
+ * kept.
  *
  * A model allocates its output first and its temporaries above it, and releases the temporaries
  * with a mark. A dry run (kernels/compute/compute.h) walks a model without computing and yields the
@@ -13,19 +14,19 @@
 
 struct arena;
 
-/* Creates an arena without memory for the device that `memory` belongs to. `memory` is borrowed.
+/* Creates an arena for the device of `memory` (borrowed). It owns no memory before arena_reserve.
  * arena_destroy accepts NULL. */
 bool arena_create(const struct device_memory *memory, struct arena **out, struct error *err)
     __attribute__((warn_unused_result));
 void arena_destroy(struct arena *arena);
 
 /* Makes at least `bytes` available. The arena must be empty. Returns ERROR_NO_MEMORY if the device
- * refuses, or if it reports less memory available than that: a system grants any amount and kills
- * the process when the memory is used. */
+ * refuses, or if it reports too little available memory. The report is checked because a system may
+ * grant any amount and kill the process when the memory is used. */
 bool arena_reserve(struct arena *arena, size_t bytes, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The bytes that arena_reserve(bytes) allocates on the device. */
+/* Returns the number of bytes that arena_reserve(bytes) allocates on the device. */
 size_t arena_block_bytes(size_t bytes);
 
 /* Returns memory aligned to MEMORY_ALIGNMENT, contents undefined, or NULL if the reserve is too
@@ -44,8 +45,8 @@ size_t arena_plan_end(struct arena *arena);
 bool arena_is_planning(const struct arena *arena);
 
 size_t arena_reserved_bytes(const struct arena *arena);
-/* A number that changes whenever the arena's memory does. Addresses from before the change are
- * invalid. */
+/* Returns a number that changes whenever the arena's memory is replaced. Addresses from before the
+ * change are invalid. */
 unsigned arena_generation(const struct arena *arena);
 
 #endif

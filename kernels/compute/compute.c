@@ -62,7 +62,7 @@ bool compute_plan(
     size_t peak;
     if (!compute_measure(c, run, user, &peak, err))
         return false;
-    /* They hold addresses of the block that is about to go, and memory that may be wanted. */
+    /* Recordings hold addresses in the old block, and memory that the new block may need. */
     if (peak > arena_reserved_bytes(c->arena))
         recordings_clear(c->recordings);
     return arena_reserve(c->arena, peak, err);
@@ -112,7 +112,8 @@ static bool linear_is_right(const struct check *k, const struct linear_args *a) 
                                 check_apart(k, a->y, "residual", a->residual, true)));
 }
 
-/* Where another convolution is added; the rest is right. */
+/* Checks a shortcut: a second convolution that is added to the first. The other arguments are
+ * already checked. */
 static bool shortcut_is_right(const struct check *k, const struct conv2d_args *a) {
     if (!k->c->kernels->adds_shortcuts)
         return check_fail(k, "%s adds no shortcut", k->c->kernels->name);
@@ -179,7 +180,7 @@ static bool norm_parameters_are_right(const struct check *k, const struct tensor
            check_apart(k, y, "beta", beta, false);
 }
 
-/* Where there are two sources. */
+/* Checks `more` and `joined` of a group norm that reads two tensors. */
 static bool sources_are_right(const struct check *k, const struct group_norm_args *a) {
     if (!k->c->kernels->joins)
         return check_fail(k, "%s reads one tensor, not two", k->c->kernels->name);
@@ -223,7 +224,7 @@ static bool layer_norm_is_right(const struct check *k, const struct layer_norm_a
     return true;
 }
 
-/* q, k or v: rank 3, y's dtype, y's rows, and all heads after the offset. */
+/* Checks q, k or v: rank 3, y's dtype, y's rows, and channels for all heads from the offset on. */
 static bool attention_input_is_right(const struct check *k, const struct attention_args *a,
     const char *name, const struct tensor *t, int64_t offset, int64_t tokens) {
     char text[112], other[112];
@@ -249,7 +250,8 @@ static bool lengths_are_right(const struct check *k, const struct attention_args
         !check_shape(k, "lengths", lengths, &want, "y", a->y) ||
         !check_apart(k, a->y, "lengths", lengths, false))
         return false;
-    /* An accelerator's memory is its kernels' to read; they go no further than tk. */
+    /* Lengths in an accelerator's memory cannot be read here. The kernels never read beyond tk
+     * keys. */
     for (int64_t i = 0; lengths->device == DEVICE_CPU && !k->c->dry_run && i < want.shape[0]; i++)
         if (attention_keys(a, i) < 1 || attention_keys(a, i) > a->k->shape[1])
             return check_fail(k, "lengths[%lld] is %lld, it must be 1 to the keys of k %s",
@@ -420,7 +422,7 @@ static bool geglu_is_right(const struct check *k, const struct geglu_args *a) {
 static double low_rank_flops(const struct low_rank_args *a) {
     const int64_t rows = a->x->shape[0], channels = a->y->shape[a->y->rank - 1];
     const double taps = a->kind == CONV_1X1 ? 1 : 9, k = (double)a->x->shape[a->x->rank - 1];
-    double products = 0; /* of a token, all rows' together */
+    double products = 0; /* per token, summed over all rows */
     for (int64_t row = 0; row < rows; row++)
         for (int i = 0; i < a->rows[row].count; i++)
             products += (double)a->rows[row].terms[i].rank *
@@ -428,7 +430,8 @@ static double low_rank_flops(const struct low_rank_args *a) {
     return 2.0 * products * (double)(tensor_elements(a->y) / rows / channels);
 }
 
-/* What struct compute counts of a call: the multiplications and additions of products. */
+/* Returns what struct compute counts for a call: the multiplications and additions of its
+ * products. */
 static double flops_of(enum operation operation, const void *args) {
     switch (operation) {
     case OPERATION_linear: {
@@ -441,7 +444,7 @@ static double flops_of(enum operation operation, const void *args) {
         const double of_shortcut = a->shortcut ? (double)a->shortcut_weight->k : 0;
         return 2.0 * (double)tensor_elements(a->y) * (taps * (double)a->weight->k + of_shortcut);
     }
-    case OPERATION_attention: { /* q k^T and its product with v; a causal mask is not credited */
+    case OPERATION_attention: { /* q k^T, weights times v; a causal mask is not deducted */
         const struct attention_args *a = args;
         return 4.0 * (double)tensor_elements(a->y) * (double)a->k->shape[1];
     }
@@ -452,8 +455,8 @@ static double flops_of(enum operation operation, const void *args) {
     }
 }
 
-/* Of a call whose arguments are right: whether its entry is to be called, which in a dry run may
- * want scratch memory planned. */
+/* Call with checked arguments. Returns whether the entry must be called. A dry run calls only
+ * entries whose scratch memory must be planned. */
 static bool begin(struct compute *c, enum operation operation, const void *args) {
     c->flops += flops_of(operation, args);
     if (c->dry_run && c->note && c->kernels->tuner)
@@ -466,7 +469,7 @@ static bool begin(struct compute *c, enum operation operation, const void *args)
     return true;
 }
 
-/* After the entry, whose scratch memory began at `mark`. */
+/* Call after the entry. `mark` is the arena's position before the entry took scratch memory. */
 static void end(struct compute *c, size_t mark, const char *name) {
     if (c->arena)
         arena_release(c->arena, mark);

@@ -2,8 +2,8 @@
  *
  * A `struct compute` holds one caller's device table, arena and error. Each op_* wrapper validates
  * shapes, dtypes and aliasing, then calls the table. After the first failure every further call
- * does nothing. A model therefore reads as straight-line arithmetic and checks once, at its end,
- * like a library with an error flag on a stream. In a dry run the wrappers validate and compute
+ * does nothing. A model is therefore straight-line code that checks for an error once, at its end.
+ * In a dry run the wrappers validate and compute
  * nothing. That is how activation memory is planned, and how a wrong shape is found at load instead
  * of during a request.
  *
@@ -32,9 +32,9 @@ struct compute {
     const struct overlay_tables *tables; /* set by compute_recorded while it runs a sequence */
     struct tape *tape; /* borrowed, or NULL: records every call instead of running it (tape.h) */
     bool dry_run;
-    bool note;          /* in a dry run: tells the device's tuner, if it has one, of every call */
+    bool note;          /* in a dry run: report each call to the device's tuner, if any */
     struct error error; /* the first failure; code ERROR_NONE while all is well */
-    double flops;       /* work of the products so far, 2 for each multiply-add of the formulas */
+    double flops;       /* work of the products so far: 2 for each multiply-add */
 };
 
 static inline bool compute_ok(const struct compute *c) {
@@ -50,10 +50,10 @@ struct tensor compute_tensor_3d(
 struct tensor compute_tensor_4d(
     struct compute *c, enum dtype dtype, int64_t a, int64_t b, int64_t d, int64_t e);
 
-/* Runs `run(c, user)` once as a dry run. *peak: the bytes of the arena that it needs. */
+/* Runs `run(c, user)` once as a dry run. *peak: the arena bytes that it needs. */
 bool compute_measure(struct compute *c, void (*run)(struct compute *c, void *user), void *user,
     size_t *peak, struct error *err) __attribute__((warn_unused_result));
-/* Does what compute_measure does, then reserves that peak in the arena, which must be empty. Drops
+/* Does what compute_measure does, then reserves the peak in the arena, which must be empty. Drops
  * the recordings if the arena's memory changes. */
 bool compute_plan(struct compute *c, void (*run)(struct compute *c, void *user), void *user,
     struct error *err) __attribute__((warn_unused_result));

@@ -1,13 +1,14 @@
-/* What the wrappers of training's operations (backward.h) ask of their arguments. */
+/* Argument checks for the wrappers of training's operations (backward.h). */
 #include "kernels/check.h"
 
-/* A tensor of a call, present or not (NULL), for are_apart; a NULL name ends a list. */
+/* An argument for are_apart; t is NULL if the call does not have it. A NULL name ends a list. */
 struct named {
     const char *name;
     const struct tensor *t;
 };
 
-/* No output overlaps an input or another output, but `in_place`, an input, may be the first. */
+/* No output overlaps an input or another output. One exception: the first output may be the input
+ * `in_place`. */
 static bool are_apart(const struct check *k, const struct named *outputs,
     const struct named *inputs, const struct tensor *in_place) {
     for (const struct named *o = outputs; o->name; o++) {
@@ -22,21 +23,21 @@ static bool are_apart(const struct check *k, const struct named *outputs,
     return true;
 }
 
-/* NULL, or the gradient of an activation that looks like `like`. */
+/* `t` is NULL, or the gradient of an activation of the same shape and dtype as `like`. */
 static bool is_gradient_like(const struct check *k, const char *name, const struct tensor *t,
     const char *like_name, const struct tensor *like) {
     return !t || (check_activation(k, name, t, like->rank, like->rank) &&
                      check_like(k, name, t, like_name, like));
 }
 
-/* NULL, or f32 of `want`'s shape, which follows from `from`. */
+/* `t` is NULL, or f32 in the shape of `want`, which follows from `from`. */
 static bool is_parameter_gradient(const struct check *k, const char *name, const struct tensor *t,
     struct tensor want, const char *from_name, const struct tensor *from) {
     return !t || (check_tensor(k, name, t, want.rank, want.rank) &&
                      check_shape(k, name, t, &want, from_name, from));
 }
 
-/* gamma or beta, or a gradient of theirs (which may be NULL): f32 [c]. */
+/* gamma or beta, or a gradient of one of them: f32 [c]. */
 static bool is_norm_parameter(
     const struct check *k, const char *name, const struct tensor *t, const struct tensor *x) {
     const struct tensor want = tensor_1d(NULL, DTYPE_F32, x->shape[x->rank - 1]);
@@ -73,7 +74,7 @@ bool linear_backward_is_right(const struct check *k, const struct linear_backwar
                (const struct named[]){ { "dy", a->dy }, { "x", a->x }, { NULL, NULL } }, NULL);
 }
 
-/* x or dx of a convolution of which dy is the gradient. */
+/* Checks x or dx of the convolution whose output gradient is dy. */
 static bool is_conv_input(const struct check *k, const char *name, const struct tensor *t,
     const struct conv2d_backward_args *a) {
     char text[112];
@@ -156,7 +157,7 @@ bool layer_norm_backward_is_right(const struct check *k, const struct layer_norm
         a->dy);
 }
 
-/* Two of dq, dk and dv: apart, or one tensor of which each has its own channels. */
+/* Two of dq, dk and dv do not overlap, or are the same tensor with separate channels. */
 static bool parts_are_apart(const struct check *k, const struct named *a, int64_t a_offset,
     const struct named *b, int64_t b_offset, int64_t channels) {
     if (a->t->data != b->t->data || !tensor_same_shape(a->t, b->t))
@@ -267,7 +268,7 @@ bool concat_backward_is_right(const struct check *k, const struct concat_backwar
         if (!check_shape(k, outputs[i].name, t, &want, "dy", a->dy))
             return false;
     }
-    /* Alone, a part leaves room for the other. */
+    /* If only one part is given, dy must have more channels than that part. */
     if (a->da && a->db ? channels != a->dy->shape[last] : channels >= a->dy->shape[last])
         return check_fail(k, "dy is %s, its channels are not those of %s %s and the other part",
             tensor_describe(a->dy, text, sizeof(text)), a->da ? "da" : "db",
@@ -394,7 +395,7 @@ double training_flops(enum operation operation, const void *args) {
         return 2.0 * taps * (double)tensor_elements(a->dy) * (double)a->weight->k *
                ((a->dx ? 1 : 0) + (a->dw ? 1 : 0));
     }
-    case OPERATION_attention_backward: { /* q k^T, dy v^T, dq, and dk and dv */
+    case OPERATION_attention_backward: { /* q k^T, dy v^T, dq, dk and dv */
         const struct attention_backward_args *a = args;
         return (a->dk ? 10.0 : 6.0) * (double)tensor_elements(a->dy) * (double)a->k->shape[1];
     }

@@ -10,9 +10,9 @@
 
 struct low_rank_pair {
     const struct kernels *kernels; /* borrowed */
-    void *memory;                  /* owned, of the table's device, or NULL */
-    size_t bytes;                  /* of the factors: down, then up */
-    float *down, *up;              /* in `memory`, or the caller's */
+    void *memory;                  /* owned, in device memory; or NULL */
+    size_t bytes;                  /* both factors: down, then up */
+    float *down, *up;              /* in `memory`, or in the caller's memory */
     int64_t rank, n, k, taps;
 };
 
@@ -24,7 +24,7 @@ static int64_t taps_of(const struct packed *target) {
     return target->is_conv && target->kind != CONV_1X1 ? 9 : 1;
 }
 
-/* Whether t is a matrix [..][..], maybe with `taps` elements behind. */
+/* Whether t is a matrix: [..][..] or [..][..][1][1], or, with 9 taps, [..][..][3][3]. */
 static bool is_factor(const struct tensor *t, int64_t taps) {
     if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16)
         return false;
@@ -66,7 +66,7 @@ static void lay_out(const float *from, int64_t outer, int64_t inner, float *to) 
     }
 }
 
-/* The same from [outer][k][taps] to inner = [taps][k]. */
+/* to[outer][taps][k] = from[outer][k][taps]. */
 static void taps_first(const float *from, int64_t outer, int64_t k, int64_t taps, float *to) {
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < k; i++)
@@ -74,8 +74,8 @@ static void taps_first(const float *from, int64_t outer, int64_t k, int64_t taps
                 to[(o * taps + tap) * k + i] = from[(o * k + i) * taps + tap];
 }
 
-/* Fills the host's copy of the panels: both factors, one behind the other. `work`: as much as the
- * larger of them twice. */
+/* Fills the host's copy of the panels with both factors, down first. `work` has room for rank *
+ * max(2 * taps * k, n) floats. */
 static void fill(const struct low_rank_pair *p, const struct tensor *down, const struct tensor *up,
     float *work, float *panels) {
     const int64_t count = p->rank * p->taps * p->k;
@@ -113,7 +113,8 @@ struct low_rank_factors low_rank_pair_factors(const struct low_rank_pair *pair) 
         .taps = pair->taps };
 }
 
-/* A pair in `memory`, or, if that is NULL, in memory of its own; contents undefined. */
+/* Creates a pair in `memory` or, if that is NULL, in memory that the pair owns. Contents
+ * undefined. */
 static bool pair_alloc(const char *name, const struct packed *target, int64_t n, int64_t rank,
     float *memory, struct low_rank_pair **out, struct error *err) {
     const struct low_rank_factors f = low_rank_factors_of(target, n, rank);
@@ -137,7 +138,7 @@ static bool pair_alloc(const char *name, const struct packed *target, int64_t n,
     return true;
 }
 
-/* Its factors become what the host has in `panels`. */
+/* Copies both factors from `panels`, in host memory, to the pair's device memory. */
 static bool pair_upload(
     const char *name, struct low_rank_pair *p, const float *panels, struct error *err) {
     return p->kernels->memory->upload(p->down, panels, p->bytes, err) ||
@@ -216,26 +217,26 @@ struct low_rank_term low_rank_pair_term(
 
 /* --- what a row changes --- */
 
-/* Of one weight. */
+/* What one row changes in one weight. */
 struct change {
-    const struct packed *target;      /* borrowed, and so is what it becomes: */
+    const struct packed *target;      /* borrowed; `replacement` too */
     const struct packed *replacement; /* or NULL */
     struct low_rank_term *terms;      /* owned */
     int count;
 };
 
-/* Of one norm. */
+/* What one row changes in one norm. */
 struct norm_change {
-    const void *gamma; /* the address of the scale that it has */
+    const void *gamma; /* address of the norm's own scale */
     struct tensor scale, shift;
 };
 
 struct row_overlay {
-    struct change *changes; /* owned, by their targets' serial numbers */
+    struct change *changes; /* owned, sorted by the targets' serials */
     size_t count;
     struct norm_change *norms; /* owned */
     size_t norm_count;
-    uint64_t serial; /* no other has or had it */
+    uint64_t serial; /* unique: no other row_overlay ever has it */
 };
 
 bool row_overlay_create(struct row_overlay **out, struct error *err) {
@@ -257,7 +258,7 @@ void row_overlay_destroy(struct row_overlay *overlay) {
     free(overlay);
 }
 
-/* The index of the first change whose target's number is not below `serial`. */
+/* Returns the index of the first change whose target's serial number is not below `serial`. */
 static size_t place_of(const struct row_overlay *overlay, uint64_t serial) {
     size_t low = 0, high = overlay->count;
     while (low < high) {
@@ -278,7 +279,7 @@ static const struct change *change_of(
     return i < overlay->count && overlay->changes[i].target == target ? &overlay->changes[i] : NULL;
 }
 
-/* The same, made if it is not there; NULL without memory. */
+/* Does what change_of does, but adds a missing change. Returns NULL if there is no memory. */
 static struct change *change_for(
     struct row_overlay *overlay, const struct packed *target, struct error *err) {
     const size_t at = place_of(overlay, target->serial);
@@ -359,11 +360,11 @@ static bool has_terms(const struct overlay *o, int64_t row, const struct packed 
     return change && change->count;
 }
 
-/* Where a row's terms stand in the device's tables. */
+/* Finds a row's terms in the device's tables. */
 static void find_terms(const struct overlay_tables *t, const struct packed *target, int64_t row,
     struct low_rank_args *args);
 
-/* y += the terms of the rows from `row` on, of which x and y are as many as x has. */
+/* y += terms of x. Row i of x and of y belongs to row `row` + i of the overlay. */
 static void add_low_rank(struct compute *c, const struct overlay *o, const struct packed *target,
     int64_t row, const struct tensor *x, struct tensor *y) {
     struct low_rank_row rows[ROWS_AT_ONCE];
@@ -391,14 +392,15 @@ static void add_low_rank(struct compute *c, const struct overlay *o, const struc
 
 /* --- tables --- */
 
-/* The spans of all rows for each weight that has terms in any row, then all terms. */
+/* An overlay's tables on the device: the spans of all rows for each weight that has terms in any
+ * row, then all terms. */
 struct overlay_tables {
     const struct kernels *kernels; /* borrowed */
-    void *block;                   /* owned, the device's */
+    void *block;                   /* owned, in device memory */
     size_t bytes;
-    char *host; /* owned: as many bytes, what the device has or is to get */
-    /* What they hold now: */
-    uint64_t *targets; /* owned: serial numbers, in order */
+    char *host; /* owned: [bytes], the host's copy of `block` */
+    /* What the tables hold now: */
+    uint64_t *targets; /* owned: the weights' serial numbers, sorted */
     size_t target_count, target_room;
     uint64_t *rows; /* owned: the row_overlays' serial numbers, 0 for none */
     int row_count, row_room;
@@ -424,7 +426,7 @@ void overlay_tables_destroy(struct overlay_tables *tables) {
     free(tables);
 }
 
-/* The index of the first number that is not below `serial`. */
+/* Returns the index of the first target whose serial number is not below `serial`. */
 static size_t target_place(const struct overlay_tables *t, uint64_t serial) {
     size_t low = 0, high = t->target_count;
     while (low < high) {
@@ -456,7 +458,7 @@ static bool is_current(const struct overlay_tables *t, const struct overlay *ove
     return same;
 }
 
-/* Room for `count` items of `size` bytes; the contents stay. */
+/* Makes room for `count` items of `size` bytes; the contents stay. */
 static bool grow(void **items, size_t *room, size_t count, size_t size, struct error *err) {
     if (count <= *room)
         return true;
@@ -469,7 +471,7 @@ static bool grow(void **items, size_t *room, size_t count, size_t size, struct e
     return true;
 }
 
-/* targets: of all rows that have terms. */
+/* Lists in t->targets every weight that has terms in any row. */
 static bool list_targets(
     struct overlay_tables *t, const struct overlay *overlay, struct error *err) {
     t->target_count = 0;
@@ -491,7 +493,7 @@ static bool list_targets(
     return true;
 }
 
-/* Two sums that both take every word (splitmix64's constants). */
+/* Mixes `word` into two independent hashes: splitmix64's, and one with FNV's prime. */
 static void mix(struct overlay_key *key, uint64_t word) {
     uint64_t z = (key->words[0] += word + 0x9e3779b97f4a7c15u);
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -522,7 +524,8 @@ static struct overlay_key key_of(const struct overlay *overlay) {
     return any ? key : (struct overlay_key){ { 0, 0 } };
 }
 
-/* Memory for spans and terms; what was there goes. */
+/* Makes room for spans and terms. If the memory has to grow, its contents are lost and *moved is
+ * set. */
 static bool reserve(struct overlay_tables *t, size_t bytes, bool *moved, struct error *err) {
     if (bytes <= t->bytes)
         return true;
@@ -549,7 +552,7 @@ static bool fill_tables(
         for (size_t i = 0; overlay->rows[row] && i < overlay->rows[row]->count; i++)
             count += (size_t)overlay->rows[row]->changes[i].count;
     const size_t bytes = spans + count * sizeof(struct low_rank_term);
-    if (bytes == 0) /* what its rows change has no low rank */
+    if (bytes == 0) /* no row has low-rank terms */
         return true;
     if (!reserve(t, bytes, moved, err))
         return false;
@@ -588,7 +591,7 @@ bool overlay_tables_update(struct overlay_tables *tables, const struct overlay *
     t->row_room = (int)room;
     t->row_count = overlay->count;
     if (!list_targets(t, overlay, err) || !fill_tables(t, overlay, moved, err)) {
-        t->row_count = 0; /* nothing that can be relied on */
+        t->row_count = 0; /* the contents are no longer valid */
         return false;
     }
     for (int i = 0; i < overlay->count; i++)
@@ -599,8 +602,8 @@ bool overlay_tables_update(struct overlay_tables *tables, const struct overlay *
 
 /* --- layers --- */
 
-/* The tensor t [rows][...][c] as [rows][tokens][c], and of that `count` tokens of row `row` from
- * `first` on. */
+/* Returns `count` tokens of row `row` of t, from token `first` on, as [1][count][c]. t:
+ * [rows][...][c]. */
 static struct tensor tokens_of(const struct tensor *t, int64_t row, int64_t first, int64_t count) {
     const int64_t channels = t->shape[t->rank - 1];
     const int64_t tokens = tensor_elements(t) / t->shape[0] / channels;
@@ -614,8 +617,9 @@ static struct tensor tokens_of(const struct tensor *t, int64_t row, int64_t firs
     return piece;
 }
 
-/* h = the product without its gate, h += terms, y = a * gelu(gate) + residual; by pieces that stay
- * in a cache where the table says so. All rows of `a` have terms. */
+/* h = the product without its gate; h += terms; y = (first half of h) * gelu(second half) +
+ * residual. Runs in pieces that fit into a cache if the table has a size for them (geglu_tokens).
+ * All rows of `a` have terms. */
 static void run_geglu(struct compute *c, const struct overlay *o, const struct linear_args *a,
     int64_t row, const struct packed *weight) {
     const int64_t rows = a->x->shape[0], tokens = tensor_elements(a->x) / rows / a->weight->k;
@@ -644,7 +648,7 @@ static void run_activated(struct compute *c, const struct overlay *o, const stru
     int64_t row, const struct packed *weight) {
     const size_t mark = arena_mark(c->arena);
     struct tensor h = *a->y;
-    if (a->residual) { /* which may be y */
+    if (a->residual) { /* the residual may be y */
         h = compute_tensor_1d(c, a->y->dtype, tensor_elements(a->y));
         h.rank = a->y->rank;
         memcpy(h.shape, a->y->shape, sizeof(h.shape));
@@ -657,8 +661,10 @@ static void run_activated(struct compute *c, const struct overlay *o, const stru
     arena_release(c->arena, mark);
 }
 
-/* Rows first .. first + *count - 1 go one way: the same weight, also in place of `other` (NULL for
- * none), and, where something comes after the terms, all with terms or none. */
+/* Sets *count to the number of rows from `first` on that one call can compute. They all use the
+ * same weight for `target`, and the same for `other` unless that is NULL. If `after` is set,
+ * something follows the terms: then all rows have terms or none has. Returns whether they have
+ * terms (false if `after` is not set). */
 static bool next_run(const struct overlay *o, const struct packed *target,
     const struct packed *other, bool after, int64_t first, int64_t *count) {
     const bool terms = after && has_terms(o, first, target);
@@ -701,7 +707,7 @@ static void run_linear(struct compute *c, const struct overlay *o, const struct 
         add_low_rank(c, o, target, 0, args->x, args->y);
 }
 
-/* y, wider than x, = convolution + terms, which are added up in x's dtype. */
+/* For a y of a wider dtype than x: sums convolution and terms in x's dtype, then converts. */
 static void run_widened(struct compute *c, const struct overlay *o, const struct conv2d_args *a,
     int64_t row, const struct packed *target) {
     const size_t mark = arena_mark(c->arena);
@@ -741,7 +747,8 @@ static void run_conv2d(struct compute *c, const struct overlay *o, const struct 
         add_low_rank(c, o, other, 0, args->shortcut, args->y);
 }
 
-/* How many rows from `first` on have the same parameters, and which: NULL: the norm's own. */
+/* Returns how many rows from `first` on have the same parameters. *change: their replacement, or
+ * NULL for the norm's own. */
 static int64_t norm_run(const struct overlay *o, const struct tensor *gamma, int64_t first,
     const struct norm_change **change) {
     int64_t row = first;
@@ -811,7 +818,7 @@ bool overlay_run(struct compute *c, enum operation operation, const void *args) 
         if (!(changes))                                                                            \
             return false;                                                                          \
         if (has_rows(c, a->x, #name)) {                                                            \
-            c->overlay = NULL; /* for the calls that it is made of */                              \
+            c->overlay = NULL; /* or the calls inside would apply it again */                      \
             run_##name(c, overlay, a);                                                             \
         }                                                                                          \
         break;                                                                                     \

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_MAX 16 /* of a few sizes: the steps of each number of rows, decodes and texts */
+#define KEPT_MAX 16 /* enough for a few sizes of steps, decodes and texts */
 
 enum entry_state { ENTRY_FREE, ENTRY_SEEN, ENTRY_RECORDED, ENTRY_REFUSED };
 
@@ -16,19 +16,19 @@ struct entry {
     size_t key_bytes;
     struct overlay_key overlay;
     void (*run)(struct compute *c, const void *user);
-    size_t mark;                 /* where the arena stands when it runs */
+    size_t mark;                 /* the arena's position when it runs */
     struct recording *recording; /* owned; NULL unless ENTRY_RECORDED */
     double flops;
-    int64_t used; /* for the oldest */
+    int64_t used; /* time of last use, to find the oldest */
 };
 
 struct recordings {
     const struct recorder *recorder; /* borrowed, or NULL */
     struct overlay_tables *tables;   /* owned; NULL without a recorder */
     struct entry entries[KEPT_MAX];
-    unsigned generation; /* of the arena, to which all entries belong */
+    unsigned generation; /* the arena's, when the entries were made */
     int64_t clock;
-    bool refused; /* and said so, once */
+    bool refused; /* a recording failed, and a warning was logged */
     struct recordings_figures figures;
 };
 
@@ -69,7 +69,8 @@ void recordings_destroy(struct recordings *recordings) {
     free(recordings);
 }
 
-/* The entry of this sequence, or one that is ENTRY_FREE, emptied if need be. */
+/* Returns the sequence's entry. If there is none, frees the entry that was unused for longest and
+ * returns it. */
 static struct entry *find(struct recordings *r, const struct arena *arena, const void *key,
     size_t key_bytes, const struct overlay_key *overlay,
     void (*run)(struct compute *c, const void *user)) {
@@ -90,8 +91,8 @@ static struct entry *find(struct recordings *r, const struct arena *arena, const
     return oldest;
 }
 
-/* Runs the sequence while the device writes it down. False if that failed, with *err saying why;
- * nothing of it has run then, and c is as it was. */
+/* Runs the sequence while the device records it. On failure returns false with the reason in *err:
+ * nothing was executed, and c is unchanged. */
 static bool record(
     struct compute *c, struct recordings *r, struct entry *e, const void *user, struct error *err) {
     const double before = c->flops;
@@ -99,7 +100,7 @@ static bool record(
         return false;
     e->run(c, user);
     const double flops = c->flops - before;
-    c->flops = before; /* nothing ran yet */
+    c->flops = before; /* nothing was executed yet */
     if (!compute_ok(c)) {
         r->recorder->end(NULL, NULL);
         *err = c->error;
@@ -117,9 +118,9 @@ static bool record(
     return true;
 }
 
-/* Recording spares time and nothing else: whatever stands in its way (memory for the graph, a call
- * that cannot be captured), the sequence is launched call by call from now on, and an error of a
- * call itself shows there again. Only a lost device is the end. */
+/* Recording only saves time. If anything prevents it (no memory for the graph, a call that cannot
+ * be captured), the sequence is launched call by call from now on. A call that is itself at fault
+ * then reports its error again. Only a lost device is reported here. */
 static void record_or_refuse(
     struct compute *c, struct recordings *r, struct entry *e, const void *user) {
     struct error err = { 0 };
@@ -135,7 +136,7 @@ static void record_or_refuse(
     r->refused = true;
 }
 
-/* The sequence with its overlay in the tables; `e` is its own. */
+/* Runs, records or replays the sequence of `e`. The tables already hold its overlay. */
 static void run_entry(struct compute *c, struct recordings *r, struct entry *e, const void *user) {
     e->used = ++r->clock;
     if (e->state == ENTRY_FREE) {
@@ -175,7 +176,7 @@ void compute_recorded(struct compute *c, const void *key, size_t key_bytes,
     struct overlay_key overlay;
     bool moved;
     if (!overlay_tables_update(r->tables, c->overlay, &overlay, &moved, &c->error)) {
-        clear(r); /* they read tables that may be gone */
+        clear(r); /* their tables may no longer exist */
         return;
     }
     if (moved)

@@ -1,8 +1,10 @@
-/* Sequences of operations that a device replays as one. A few are kept. A new one replaces the one
+/* Sequences of operations that a device replays as a whole. A few sequences are kept. A new one
+ * replaces the one
  * that was unused for longest. All are dropped when the arena's memory changes.
  *
- * The first call of a sequence runs it, the second records it, and all later calls replay it: the
- * work that an entry does once per shape (choosing a kernel, loading its code) is then over.
+ * The first call of a sequence runs it, the second records it, and all later calls replay it: by
+ * the second call, an entry has done the work that it does once per shape (choosing a kernel,
+ * loading its code).
  *
  * Belongs to one arena and one thread.
  */

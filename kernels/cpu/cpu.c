@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-/* bf16 goes to the level's own attention, if that takes it. */
+/* Uses the level's own bf16 attention if the level has one that takes this call. */
 static bool cpu_attention(const struct attention_args *args, struct error *err) {
     const struct cpu_level *level = cpu_level();
     const struct own_attention *own = level->attention;
@@ -21,7 +21,7 @@ static bool cpu_geglu(const struct geglu_args *args, struct error *err) {
     return true;
 }
 
-/* The layers that implementations tell apart: one of each. */
+/* One example of each kind of layer that may have an implementation of its own. */
 #define TEXT(x) #x
 #define TEXT_OF(x) TEXT(x)
 static const struct {
@@ -39,7 +39,7 @@ static const struct {
 
 #define LAYERS (sizeof(layers) / sizeof(layers[0]))
 
-/* For f32 and bf16 activations; the last one of each is empty. */
+/* One list for f32 and one for bf16 activations; each ends with an empty entry. */
 static struct implementation implementations[2][LAYERS + 3];
 
 static void list_implementations(enum dtype activation_dtype, struct implementation *out) {

@@ -1,4 +1,4 @@
-/* Inside the CPU back end: the parts that kernels/cpu/cpu.c puts together.
+/* For use inside the CPU back end: the parts that kernels/cpu/cpu.c puts together.
  *
  * layers.c does linear and conv2d. The rest is written once with the compiler's vector extensions
  * (simd.h) and compiled once per instruction set. level.h says which code runs where.
@@ -8,10 +8,10 @@
 
 #include "kernels/backward.h"
 
-/* Linear and conv2d (layers.c). */
+/* Enters linear and conv2d (layers.c) into the table. */
 void layers_register(struct kernels *table);
 
-/* The operations among those of kernels/operations.h that are written with vectors. */
+/* The operations of kernels/operations.h that are written with vectors. */
 #define SIMD_OPERATIONS(X)                                                                         \
     X(group_norm)                                                                                  \
     X(layer_norm)                                                                                  \

@@ -2,15 +2,16 @@
  * processors without bf16 arithmetic). Every call of oneDNN is in this file; the parts that differ
  * between its versions 2 and 3 are the few functions under "versions".
  *
- * Row independence: a primitive computes one row of the batch (its tokens, or one image), and the
- * rows are a loop over it. Primitives are made at the first call with a shape and kept with the
+ * Row independence: a primitive computes one row of the batch (its tokens, or one image) and is
+ * called once per row. Primitives are made at the first call with a shape and kept with the
  * weight, CACHE_MAX of them. The weight is laid out once for a typical shape; should another shape
  * want another layout, the weight is laid out anew and the kept primitives go.
  *
  * Gradients of the input come from the same weights, which are laid out the other way round in
  * scratch memory by each call: a second copy would be as large as the model.
  *
- * A mutex guards the kept primitives, whose memories are set for each call: one call at a time.
+ * A mutex allows one call at a time, because each call sets the addresses in the kept primitives'
+ * memories.
  */
 #include "kernels/cpu/layers.h"
 
@@ -28,16 +29,16 @@
 
 #define ALIGNMENT 64
 #define CACHE_MAX 8
-#define TYPICAL_SIZE 32 /* height and width, or the root of the tokens */
-#define GEGLU_ROWS 128  /* of the product that waits for its gate */
+#define TYPICAL_SIZE 32 /* height and width; squared: tokens */
+#define GEGLU_ROWS 128  /* tokens per product that waits for its gate */
 #define MEMORIES 5      /* source, weights, bias, destination, scratchpad */
 
-/* One primitive: of `h` x `w` pixels, or `h` tokens. */
+/* What a primitive computes: `h` x `w` pixels, or `h` tokens. */
 struct shape {
     int64_t h, w;
     enum activation activation;
-    bool sum;  /* adds to what is in the destination */
-    bool back; /* from dy to dx; h and w are those of dx */
+    bool sum;  /* adds to the destination */
+    bool back; /* the gradient from dy to dx; h and w are those of dx */
 };
 
 struct cached {
@@ -46,16 +47,17 @@ struct cached {
     dnnl_memory_t memories[MEMORIES];
     size_t scratch_bytes;
     /* back: */
-    dnnl_primitive_t reorder; /* of the layer's weights, as they lie, */
-    dnnl_memory_t turned;     /* or seen the other way round, */
-    size_t weight_bytes;      /* to as many bytes */
+    dnnl_primitive_t reorder; /* puts the weights in the primitive's layout */
+    dnnl_memory_t turned;     /* its source: l->weights (products: transposed) */
+    size_t weight_bytes;      /* bytes of the reordered weights */
     struct cached *next;
 };
 
-/* What a convolution reads: kernel x kernel pixels every `stride`, `top` and `left` zeros before
- * the first and as many behind the last as an output of `size` needs. */
+/* What a convolution reads: kernel x kernel pixels every `stride`, with `top` and `left` zeros
+ * before the first pixel. Behind the last pixel are as many zeros as an output of size(in) pixels
+ * needs. */
 struct geometry {
-    int64_t kernel; /* 0: a product, which a 1x1 convolution is too */
+    int64_t kernel; /* 0: a matrix product (1x1 convolutions too) */
     int64_t stride, top, left;
     int64_t (*size)(int64_t in);
 };
@@ -68,13 +70,13 @@ struct dnnl_layer {
     enum dtype dtype;
     float *bias;          /* [n], owned */
     void *weights;        /* owned */
-    dnnl_memory_t layout; /* how `weights` lies */
+    dnnl_memory_t layout; /* the layout of `weights` */
     struct cached *cache; /* newest first */
 };
 
 static struct {
     pthread_mutex_t mutex;
-    dnnl_engine_t engine; /* made at the first pack, kept for good */
+    dnnl_engine_t engine; /* made at the first pack, never destroyed */
     dnnl_stream_t stream;
 } shared = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
@@ -134,7 +136,7 @@ static bool create_conv(dnnl_primitive_desc_t *out, md_t *md, const int64_t *str
                dilates, before, after, attr) == dnnl_success;
 }
 
-/* `forward`: the description of the convolution whose gradient it is. */
+/* `forward` describes the convolution whose gradient is created. */
 static bool create_conv_back(dnnl_primitive_desc_t *out, md_t *md, const int64_t *strides,
     const int64_t *dilates, const int64_t *before, const int64_t *after,
     dnnl_primitive_desc_t forward, dnnl_primitive_attr_t attr) {
@@ -294,7 +296,7 @@ static bool describe_conv(const struct dnnl_layer *l, const struct shape *shape,
     dnnl_primitive_desc_t forward = *out;
     if (ok && shape->back) {
         *out = NULL;
-        if (shape->sum) { /* which it cannot do: dx comes in f32, and is added and rounded then */
+        if (shape->sum) { /* oneDNN cannot add here: it writes f32, which is added later */
             md_finish(&md[0]);
             ok = md_init(&md[0], 4, x, DTYPE_F32, dnnl_nhwc, err);
         }
@@ -322,7 +324,8 @@ static bool describe(const struct dnnl_layer *l, const struct shape *shape,
     return ok;
 }
 
-/* Its generator of code writes through memory that it was refused. */
+/* oneDNN's code generator writes through a NULL pointer if memory is refused, so memory is checked
+ * first. */
 static bool make_primitive(
     dnnl_primitive_t *out, dnnl_primitive_desc_t description, struct error *err) {
     return available_headroom(ONEDNN_HEADROOM_BYTES, "making a product's code", err) &&
@@ -350,7 +353,7 @@ static void cache_clear(struct cached **cache) {
     }
 }
 
-/* Both memories know where they lie. */
+/* Copies `from` to `to`, converting the layout. The addresses of both are already set. */
 static bool reorder(dnnl_memory_t from, dnnl_memory_t to, struct error *err) {
     dnnl_primitive_desc_t description = NULL;
     dnnl_primitive_t primitive = NULL;
@@ -370,8 +373,9 @@ static bool reorder(dnnl_memory_t from, dnnl_memory_t to, struct error *err) {
     return ok;
 }
 
-/* The layer's weights, or with `back` from `data` into them; *other: `data` as `md` says, the
- * caller's, NULL after a failure. */
+/* Copies the layer's weights to `data` in the layout `md`; with `back`, copies `data` into the
+ * layer's weights. *other: a oneDNN memory for `data`, which the caller destroys; NULL after a
+ * failure. */
 static bool reorder_with(const struct dnnl_layer *l, const_dnnl_memory_desc_t md, void *data,
     bool back, dnnl_memory_t *other, struct error *err) {
     *other = NULL;
@@ -387,7 +391,7 @@ static bool reorder_with(const struct dnnl_layer *l, const_dnnl_memory_desc_t md
     return ok;
 }
 
-/* Lays `l->weights` (as `l->layout` says) out as `wanted`. */
+/* Brings l->weights from the layout `l->layout` into the layout `wanted`. */
 static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struct error *err) {
     if (same_layout(memory_md(l->layout), wanted))
         return true;
@@ -409,7 +413,8 @@ static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struc
     return true;
 }
 
-/* The reorder of the weights, from how they lie to how a primitive from dy to dx wants them. */
+/* Makes the reorder of the weights from their own layout to the one that a primitive from dy to dx
+ * wants. */
 static bool make_turn(
     struct dnnl_layer *l, struct cached *c, const_dnnl_memory_desc_t wanted, struct error *err) {
     static const int exchanged[2] = { 1, 0 };
@@ -433,7 +438,7 @@ static bool make_turn(
     return ok;
 }
 
-/* Whether oneDNN would compute it with its plain loops, which take minutes. */
+/* Whether oneDNN would use its plain reference loops, which take minutes. */
 static bool is_plain(dnnl_primitive_desc_t description) {
     const char *name = "";
     return dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) !=
@@ -483,7 +488,7 @@ static bool cached_create(
     return true;
 }
 
-/* The primitive of a shape, made if it is new. */
+/* Returns the primitive of a shape; creates it if there is none yet. */
 static struct cached *find(struct dnnl_layer *l, const struct shape *shape, struct error *err) {
     int count = 0;
     for (struct cached **link = &l->cache; *link; link = &(*link)->next) {
@@ -524,7 +529,8 @@ static bool execute(struct dnnl_layer *l, struct cached *c, const void *x, const
 static bool dnnl_start(struct error *err) {
     if (shared.stream)
         return true;
-    /* Refused where somebody else in the process asked before: then it is theirs. */
+    /* Refused if other code in the process has already used oneDNN. That code's setting then
+     * stays. */
     if (!shared.engine)
         (void)dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)cpu_level()->dnnl_isa);
     if (!shared.engine &&
@@ -544,7 +550,7 @@ static void dnnl_layer_destroy(struct layer *layer) {
     free(l);
 }
 
-/* Copies the weight and the bias in, in the order of the file. */
+/* Copies the weight and the bias into the layer, in the order of the file. */
 static bool take_weights(struct dnnl_layer *l, const struct tensor *weight,
     const struct tensor *bias, struct error *err) {
     int64_t count = tensor_elements(weight);
@@ -654,7 +660,8 @@ bool dnnl_implementation(
     return ok;
 }
 
-/* One row of a plain layer. A residual goes into y first and the product is added to it. */
+/* Computes one row of a plain layer. A residual is copied to y first, and the product is added to
+ * it. */
 static bool run_row(struct dnnl_layer *l, struct cached *c, const void *x, const float *bias,
     const void *residual, void *y, size_t y_bytes, void *scratch, struct error *err) {
     if (residual && residual != y)
@@ -662,12 +669,12 @@ static bool run_row(struct dnnl_layer *l, struct cached *c, const void *x, const
     return execute(l, c, x, bias, y, scratch, err);
 }
 
-/* Bytes of a GEGLU layer's product. */
+/* Returns the bytes of a GEGLU layer's product before its gate. */
 static size_t geglu_bytes(const struct dnnl_layer *l) {
     return GEGLU_ROWS * (size_t)l->n * dtype_size(l->dtype);
 }
 
-/* What one row of a layer takes besides its tensors; makes its primitives. */
+/* Makes the primitives for one row of a layer. *bytes: the scratch memory that the row needs. */
 static bool row_scratch(
     struct dnnl_layer *l, struct shape shape, bool geglu, size_t *bytes, struct error *err) {
     const int64_t tokens = shape.h, whole = tokens < GEGLU_ROWS ? tokens : GEGLU_ROWS;
@@ -686,7 +693,8 @@ static bool row_scratch(
     return true;
 }
 
-/* One row of a GEGLU layer: GEGLU_ROWS tokens at a time, so that the product stays in the cache. */
+/* Computes one row of a GEGLU layer, GEGLU_ROWS tokens at a time, so that the product stays in the
+ * cache. */
 static bool run_row_geglu(struct dnnl_layer *l, const char *x, int64_t tokens, const char *residual,
     char *y, char *scratch, struct error *err) {
     size_t element = dtype_size(l->dtype);
@@ -735,7 +743,7 @@ static bool dnnl_linear(struct layer *layer, const struct linear_args *args, str
     return ok;
 }
 
-/* out = the bias plus what a row adds to it. */
+/* Returns the layer's bias, plus the row's row_add if there is one; the sum is stored in `out`. */
 static const float *row_bias(
     const struct dnnl_layer *l, const struct conv2d_args *args, int64_t row, float *out) {
     const struct tensor *row_add = args->row_add;
@@ -782,7 +790,8 @@ static bool dnnl_conv2d(struct layer *layer, const struct conv2d_args *args, str
     return ok;
 }
 
-/* Between the layer's weights, as they lie, and f32 in the order of the table's unpack. */
+/* Copies the layer's weights to `weight`, as f32 in the order of the table's unpack; with `back`,
+ * copies `weight` into the layer. */
 static bool exchange(struct dnnl_layer *l, float *weight, bool back, struct error *err) {
     const int64_t size = l->geometry.kernel;
     dnnl_dims_t matrix = { l->k, l->n }, filter = { l->n, l->k, size, size };
@@ -824,7 +833,7 @@ static size_t align(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* to = the weights as the primitive wants them. */
+/* to = the weights in the primitive's layout. */
 static bool turn_weights(struct dnnl_layer *l, struct cached *c, void *to, struct error *err) {
     dnnl_memory_set_data_handle(c->turned, l->weights);
     dnnl_memory_set_data_handle(c->memories[1], to);
@@ -863,7 +872,8 @@ static void add_part(struct tensor *dx, const float *part) {
     }
 }
 
-/* A convolution's gradient cannot be added to what is there: it goes through scratch. */
+/* oneDNN cannot add a convolution's gradient to dx, so that gradient goes to scratch memory
+ * first. */
 static bool back_rows(struct dnnl_layer *l, const struct tensor *dy, struct tensor *dx,
     bool accumulate, struct error *err) {
     const bool conv = l->geometry.kernel != 0, apart = conv && accumulate;

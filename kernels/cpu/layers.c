@@ -82,7 +82,8 @@ static bool layers_rewrite(
     return layer->engine->rewrite(layer, weight, bias, err);
 }
 
-/* The layer behind a weight, or NULL and an error if x is not what it multiplies. */
+/* Returns the layer behind a weight. If x has another dtype than the weight multiplies, sets the
+ * error and returns NULL. */
 static struct layer *layer_for(
     const struct packed *weight, const struct tensor *x, struct error *err) {
     struct layer *layer = (struct layer *)weight;
@@ -103,7 +104,7 @@ static bool layers_conv2d(const struct conv2d_args *args, struct error *err) {
     return layer && layer->engine->conv2d(layer, args, err);
 }
 
-/* A weight as the reference has it; its values are the caller's to free. */
+/* Unpacks a weight into the form of the reference kernels. The caller frees out->weight. */
 static bool as_reference(
     const struct packed *packed, struct reference_packed *out, struct error *err) {
     const int64_t taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;
@@ -114,8 +115,8 @@ static bool as_reference(
     return layers_unpack(packed, out->weight, NULL, err);
 }
 
-/* dx by plain loops on the unpacked weight, where the engine has no fast code for it, as oneDNN has
- * none for a few odd numbers of channels. */
+/* Computes dx with plain loops on the unpacked weight, for layers that the engine has no fast code
+ * for. oneDNN has none for a few odd numbers of channels. */
 static bool plain_linear_dx(const struct linear_backward_args *args, struct error *err) {
     struct linear_backward_args plain = { .dy = args->dy, .dx = args->dx };
     struct reference_packed weight;
@@ -140,8 +141,8 @@ static bool plain_conv2d_dx(const struct conv2d_backward_args *args, struct erro
     return ok;
 }
 
-/* dbias += the sums of dy over all rows; d_row_add (+)= those of each row, from channel `first` on.
- */
+/* dbias += the sums of dy over all rows; d_row_add (+)= the sums of each row, from channel `first`
+ * on. */
 static bool add_sums(const struct matmul_gradient *job, struct tensor *dbias,
     struct tensor *d_row_add, int64_t first, bool accumulate, struct error *err) {
     const int64_t count = job->rows * job->n;

@@ -18,20 +18,20 @@
 
 struct layer_engine;
 
-/* The first member of every engine's weight. */
+/* Every engine's weight starts with this member. */
 struct layer {
     struct packed packed;
     const struct layer_engine *engine;
     enum dtype activation_dtype;
 };
 
-/* Callers have checked all arguments. */
+/* The functions of an engine. Callers have checked all arguments. */
 struct layer_engine {
     /* kind is meaningful if is_conv. weight: [n][k] or [n][k][s][s]. */
     bool (*pack)(const struct tensor *weight, const struct tensor *bias, bool is_conv,
         enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err);
     void (*destroy)(struct layer *layer);
-    /* As in struct kernels. */
+    /* The same as unpack and rewrite of struct kernels. */
     bool (*unpack)(struct layer *layer, float *weight, float *bias, struct error *err);
     bool (*rewrite)(struct layer *layer, const float *weight, const float *bias, struct error *err);
     bool (*linear)(struct layer *layer, const struct linear_args *args, struct error *err);
@@ -43,19 +43,19 @@ struct layer_engine {
         struct layer *layer, const struct conv2d_backward_args *args, struct error *err);
 };
 
-/* The code that the level in use multiplies a weight [n][k...] with. kind is meaningful if
+/* Returns the code that multiplies a weight [n][k...] on the level in use. kind is meaningful if
  * is_conv. */
 enum layer_code layers_code(
     bool is_conv, enum conv_kind kind, int64_t n, int64_t k, enum dtype activation_dtype);
 
 extern const struct layer_engine panels_engine;
 
-/* Whether the panels engine computes a convolution of k input channels in Winograd's form. */
+/* Whether the panels engine uses Winograd's form for a convolution of k input channels. */
 bool panels_take_winograd(enum conv_kind kind, int64_t k);
 
 extern const struct layer_engine dnnl_engine; /* not CONV_3X3_UP; x and weight of one dtype */
 
-/* CONV_3X3_UP of bf16 as four 2x2 convolutions of oneDNN's (phases.c). */
+/* CONV_3X3_UP of bf16 as four 2x2 convolutions by oneDNN (phases.c). */
 extern const struct layer_engine phases_engine;
 
 struct dnnl_question {
@@ -63,17 +63,18 @@ struct dnnl_question {
     int phase;           /* for CONV_3X3_UP: 0 to 3 */
     int64_t n, k, h, w;
     bool residual;
-    bool back; /* ask about dx instead; `residual` then means that dx is added to */
+    bool back; /* ask about dx; `residual`: dx is added to */
 };
 
-/* Writes the name of oneDNN's implementation of a bf16 layer ("brgconv:avx512_core_bf16"). For the
- * test that no shape of SD-1.5 falls back to oneDNN's reference. */
+/* Writes the name of oneDNN's implementation of a bf16 layer ("brgconv:avx512_core_bf16"). A test
+ * uses it to check that no shape of SD-1.5 falls back to oneDNN's reference code. */
 bool dnnl_implementation(
     const struct dnnl_question *question, char *out, size_t size, struct error *err);
 
-/* Packs a convolution for the oneDNN engine that no `enum conv_kind` names: h x w to h x w pixels,
- * 2x2, stride 1, `top` rows of zeros above and 1 - `top` below, `left` columns of zeros on the left
- * and 1 - `left` on the right. weight: [n][k][2][2]. The layer runs through dnnl_engine. */
+/* Packs a convolution that has no `enum conv_kind` for the oneDNN engine: h x w to h x w pixels,
+ * 2x2, stride 1. It is padded with `top` rows of zeros above and 1 - `top` below, and with `left`
+ * columns of zeros on the left and 1 - `left` on the right. weight: [n][k][2][2]. The layer runs
+ * through dnnl_engine. */
 bool dnnl_pack_2x2(const struct tensor *weight, const struct tensor *bias, int top, int left,
     enum dtype dtype, struct layer **out, struct error *err);
 

@@ -21,22 +21,22 @@ static const struct own_attention pairs = { "bf16 pairs", attention_pairs_takes,
 static const struct own_attention tiles = { "AMX tiles", attention_tiles_takes, attention_tiles };
 #endif
 
-/* Two programs of tests have levels for processors that are not here (kernels/meson.build). */
-#if defined(TWINS) /* attention on twins of their instructions in plain C */
+/* Two test programs have levels of processors other than the present one (kernels/meson.build). */
+#if defined(TWINS) /* attention on plain-C twins of the instructions */
 static const struct own_attention pairs_twin = { "bf16 pairs' twin", attention_pairs_takes,
     attention_pairs_twin };
 static const struct own_attention tiles_twin = { "AMX tiles' twin", attention_tiles_takes,
     attention_tiles_twin };
 #endif
-#if defined(NARROWED) /* AVX-512's code in AVX2's instructions */
+#if defined(NARROWED) /* the AVX-512 code, in AVX2 instructions */
 extern const struct simd simd_table_wide;
 extern const struct matmul matmul_table_wide;
 #endif
 
 /* clang-format off */
 
-/* Best first; those of tests, which nobody gets without asking, last. What was measured stands in
- * docs/performance-log.md. */
+/* Best first. Levels for tests come last, because they must be asked for by name. The measurements
+ * behind this table are in docs/performance-log.md. */
 static const struct cpu_level all[] = {
 /*    name                vectors               f32 products            bf16?  linear        3x3             3x3 deep        3x3 up          attention    oneDNN at most */
 #if defined(__x86_64__)
@@ -63,8 +63,8 @@ static const struct cpu_level *present[COUNT + 1];
 static int present_count;
 static const struct cpu_level *chosen;
 
-/* What the processor can run, and of that what it runs fast: AVX512_BF16 is twice as fast as f32 on
- * AMD's processors and half as fast on Intel's. */
+/* *can: whether the processor has the level. *fast: whether the level is also fast on it.
+ * AVX512_BF16 is twice as fast as f32 on AMD's processors and half as fast on Intel's. */
 static void processor_has(const char *name, bool *can, bool *fast) {
     *can = *fast = true;
 #if defined(__x86_64__)

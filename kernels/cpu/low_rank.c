@@ -6,9 +6,9 @@
  *   t[panel][token][16] = scale * x . down    a block of STEP inputs at a time, expanded to f32
  *   y[token][first..] += t . up               terms to the same outputs together, one rounding
  *
- * Register tiles have TILE tokens by one panel of 16 ranks or outputs. The block of x and t lie in
- * rows of one fixed length, so that the tokens of a tile are offsets and need no registers. All is
- * f32: the work is a hundredth of the layer's own.
+ * Register tiles have TILE tokens by one panel of 16 ranks or outputs. The block of x and t have
+ * rows of a fixed length, so that the tokens of a tile are constant offsets and need no registers.
+ * All arithmetic is f32, because this is only a hundredth of the layer's own work.
  */
 #include "kernels/cpu/low_rank_blocks.h"
 #include "kernels/cpu/scratch.h"
@@ -19,8 +19,9 @@ INLINE bool same_outputs(const struct low_rank_term *a, const struct low_rank_te
     return a->first == b->first && a->n == b->n;
 }
 
-/* What terms `from` and those behind it to the same outputs add to a panel of outputs, for one
- * tile. t: that of term `from`. */
+/* For one tile and one panel of outputs: adds to `sums` the terms from `from` on that have the same
+ * outputs as term `from`. `t`: the inner products of term `from`, followed by those of the later
+ * terms. */
 INLINE void outer_sums(const struct low_rank_row *row, int from, int64_t panel, const float *t,
     vf sums[TILE][VECTORS]) {
     for (int i = from; i < row->count; i++) {
@@ -35,7 +36,7 @@ INLINE void outer_sums(const struct low_rank_row *row, int from, int64_t panel, 
     }
 }
 
-/* y[token][at..] += sums of `lanes` outputs. `dtype` is a constant. */
+/* y[token][at..] += sums of `lanes` outputs. `dtype` is a compile-time constant. */
 INLINE void add_sums(void *y, enum dtype dtype, int64_t at, int64_t lanes, const vf *sums) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
@@ -47,7 +48,7 @@ INLINE void add_sums(void *y, enum dtype dtype, int64_t at, int64_t lanes, const
     }
 }
 
-/* One tile, from token `token` of the task on, of the outputs of term `from`. */
+/* Computes the outputs of term `from` for one tile, which begins at token `token` of the task. */
 static __attribute__((noinline)) void tile_outer(
     const struct task *task, int from, const float *t, int token) {
     const struct low_rank_term *term = &task->row->terms[from];
@@ -79,7 +80,7 @@ static void add_outer(const struct task *task) {
     }
 }
 
-/* Floats of one thread's scratch. */
+/* Returns the number of floats of one thread's scratch. */
 static int64_t scratch_floats(const struct low_rank_args *args, int64_t rows) {
     int64_t most = 0;
     for (int64_t row = 0; row < rows; row++) {

@@ -2,36 +2,36 @@
  *
  *   d_up += dy u^T;  d_down += v x^T;  dx (+)= down^T v.
  *
- * Chunks of TOKENS output tokens compute their u and v for all terms, which are kept. Then a task
- * takes one panel of outputs (d_up) or a few inputs (d_down) and walks over the tokens of all rows
- * in order, so that the number of threads changes no bit; or a chunk of input tokens (dx), which
- * gathers the v of the outputs that read them and multiplies them with all terms at once, so that
- * dx is rounded once. The factors are turned before, up for v and down for dx.
+ * First, up (for v) and down (for dx) are transposed, and u and v of all terms are computed in
+ * chunks of TOKENS output tokens, and kept. A task for d_up then takes one panel of outputs, a task
+ * for d_down a few inputs. Each walks over the tokens of all rows in order, so that the bits do not
+ * depend on the number of threads. A task for dx takes a few input tokens. It gathers v of the
+ * outputs that read them and multiplies it with all terms at once, so that dx is rounded once.
  */
 #include "kernels/cpu/low_rank_blocks.h"
 #include "kernels/cpu/scratch.h"
 
 #include <omp.h>
 
-#define READERS_MAX 4 /* outputs that read a token under one tap: upsampling's copies */
+#define READERS_MAX 4 /* most outputs that read a token under one tap (upsampling) */
 
 /* The sizes and buffers of one call. */
 struct plan {
     const struct low_rank_backward_args *args;
     enum dtype dtype;
     struct walk walk;
-    int64_t rows, k, channels, tokens, pixels; /* tokens of dy and of x, of one row */
-    int64_t chunks, panels;                    /* chunks of a row; panels of all terms */
-    int64_t chunk_floats;                      /* of u, or v: [panels][TOKENS][16] */
+    int64_t rows, k, channels, tokens, pixels; /* tokens of dy per row, pixels of x per row */
+    int64_t chunks, panels;                    /* chunks per row; panels of all terms */
+    int64_t chunk_floats;                      /* floats of u or of v: [panels][TOKENS][16] */
     bool to_factors;                           /* some factor's gradient is wanted */
     float *u, *v;                              /* [rows][chunks][panels][TOKENS][16] */
     float *up;                                 /* per term: [panels of ranks][n][16] */
     float *down;                               /* [panels of k][taps][panels * 16][16] */
-    float *threads;                            /* each: [TOKENS][STEP], then gathered v's */
+    float *threads;                            /* per thread: [TOKENS][STEP], then gathered v */
     int64_t thread_floats;
 };
 
-/* ---- the factors, turned ---- */
+/* ---- the transposed factors ---- */
 
 static void turn_up(const struct low_rank_term *term, int64_t panel, float *out) {
     for (int64_t j = 0; j < term->n; j++)
@@ -43,7 +43,7 @@ static void turn_up(const struct low_rank_term *term, int64_t panel, float *out)
         }
 }
 
-/* One panel of inputs of one term: rows of ranks under each tap. */
+/* Transposes one panel of inputs of one term's down: under each tap, one row per rank. */
 static void turn_down(
     const struct plan *p, const struct low_rank_term *term, int64_t panel, float *out) {
     const int64_t inner = p->walk.taps * p->k;
@@ -57,7 +57,7 @@ static void turn_down(
             }
 }
 
-/* Called by every thread of the team. */
+/* Transposes all factors. Called by every thread of the team. */
 static void turn_factors(const struct plan *p) {
     const int64_t inputs = (p->k + LOW_RANK_PANEL - 1) / LOW_RANK_PANEL;
     float *up = p->up;
@@ -126,8 +126,8 @@ INLINE void outer(const float *a, const vf b[VECTORS], vf sums[TILE][VECTORS]) {
             sums[i][v] += a[i] * b[v];
 }
 
-/* totals[i][16] += sums[i][16] for i < TILE. Totals lie in memory, as plain floats: a compiler's
- * stack need not keep a vector's alignment there. */
+/* totals[i][16] += sums[i][16] for i < TILE. `totals` are plain floats, because the compiler need
+ * not align vectors on the stack here. */
 INLINE void keep_sums(vf sums[TILE][VECTORS], float totals[TILE][LOW_RANK_PANEL]) {
 #pragma GCC unroll 16
     for (int i = 0; i < TILE; i++)
@@ -144,8 +144,8 @@ static void add_totals(
             to[i * LOW_RANK_PANEL + lane] += totals[i][lane];
 }
 
-/* Ranks [rank, rank + TILE) of the term's panel of ranks, for one panel of its outputs. u: of the
- * first chunk, the panel of ranks. `dtype` is a constant. */
+/* Computes d_up of one term, for ranks [rank, rank + TILE) and one panel of outputs. u: the panel
+ * of these ranks, in the first chunk. `dtype` is a compile-time constant. */
 INLINE void up_tile(const struct plan *p, const struct low_rank_term *term, const float *u,
     int64_t panel, int64_t rank, enum dtype dtype, float *to) {
     const int64_t lanes = term->n - panel * LOW_RANK_PANEL;
@@ -172,7 +172,8 @@ INLINE void up_tile(const struct plan *p, const struct low_rank_term *term, cons
         term->rank - rank < in_panel ? term->rank - rank : in_panel, lanes);
 }
 
-/* Inputs [c, c + TILE) under one tap, for one panel of ranks. v: of the first chunk, that panel. */
+/* Computes d_down for inputs [c, c + TILE) under one tap and one panel of ranks. v: the panel of
+ * these ranks, in the first chunk. `dtype` is a compile-time constant. */
 INLINE void down_tile(const struct plan *p, const float *v, int64_t tap, int64_t c, int64_t lanes,
     enum dtype dtype, float *to) {
     const int64_t left = p->k - c;
@@ -201,7 +202,8 @@ INLINE void down_tile(const struct plan *p, const float *v, int64_t tap, int64_t
     add_totals(to + c * LOW_RANK_PANEL, totals, left, lanes);
 }
 
-/* Both for one term whose u and v start at panel `at`. Called by every thread of the team. */
+/* Computes d_up and d_down of one term, whose u and v start at panel `at`. Called by every thread
+ * of the team. */
 static void term_gradients(const struct plan *p, int index, int64_t at) {
     const struct low_rank_term *term = &p->args->terms[index];
     const struct low_rank_gradient gradient = p->args->gradients[index];
@@ -262,7 +264,8 @@ static int readers(
     return count;
 }
 
-/* gathered[tap][rank][TILE]: the sums of v over what reads each of `count` pixels. */
+/* gathered[tap][rank][TILE]: for each of `count` pixels, the sum of v over the outputs that read
+ * it. */
 static void gather(
     const struct plan *p, int64_t row, int64_t first, int64_t count, float *gathered) {
     const int64_t ranks = p->panels * LOW_RANK_PANEL;
@@ -281,8 +284,8 @@ static void gather(
         }
 }
 
-/* One panel of dx's channels for `count` pixels from `first` on. A function of its own, so that the
- * sums stay in registers. */
+/* Computes one panel of dx's channels for `count` pixels from `first` on. This is a separate
+ * function so that the sums stay in registers. */
 static __attribute__((noinline)) void dx_tile(const struct plan *p, const float *gathered,
     int64_t row, int64_t first, int64_t count, int64_t panel) {
     const int64_t inner = p->walk.taps * p->panels * LOW_RANK_PANEL;
@@ -304,7 +307,7 @@ static __attribute__((noinline)) void dx_tile(const struct plan *p, const float 
     }
 }
 
-/* Called by every thread of the team. */
+/* Computes dx. Called by every thread of the team. */
 static void make_dx(const struct plan *p) {
     const int64_t tiles = (p->pixels + TILE - 1) / TILE;
     float *gathered = p->threads + omp_get_thread_num() * p->thread_floats + TOKENS * STEP;
@@ -339,7 +342,7 @@ static struct plan plan_of(const struct low_rank_backward_args *args, const stru
     return p;
 }
 
-/* Takes the buffers. */
+/* Takes the buffers from scratch memory. */
 static bool take_memory(struct plan *p, struct error *err) {
     const int64_t kept = p->rows * p->chunks * p->chunk_floats + LOW_RANK_PANEL;
     const int64_t inner = p->walk.taps * p->panels * LOW_RANK_PANEL;
@@ -360,7 +363,7 @@ static bool take_memory(struct plan *p, struct error *err) {
     return true;
 }
 
-/* dx where no term adds to it. */
+/* Sets dx to zero, for a call without terms. */
 static void clear(const struct low_rank_backward_args *args) {
     if (args->dx && !args->accumulate)
         memset(args->dx->data, 0, tensor_bytes(args->dx));
@@ -369,7 +372,7 @@ static void clear(const struct low_rank_backward_args *args) {
 bool NAME(low_rank_backward)(const struct low_rank_backward_args *args, struct error *err) {
     const struct tensor *in = args->dx ? args->dx : args->x;
     if (!in)
-        return true; /* nothing is wanted */
+        return true; /* no gradient is wanted */
     struct plan p = plan_of(args, in);
     if (!take_memory(&p, err))
         return false;

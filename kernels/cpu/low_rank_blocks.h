@@ -1,4 +1,4 @@
-/* What low_rank (low_rank.c) and its gradient (low_rank_backward.c) share: mapping tokens to
+/* Code shared by low_rank (low_rank.c) and its gradient (low_rank_backward.c): mapping tokens to
  * pixels, and the product of a block of tokens with the thin side of a factor. */
 #ifndef KERNELS_CPU_LOW_RANK_BLOCKS_H
 #define KERNELS_CPU_LOW_RANK_BLOCKS_H
@@ -17,7 +17,7 @@
 
 _Static_assert(TOKENS % TILE == 0, "a task is whole tiles");
 
-/* How the taps of an output token find their pixel. */
+/* How to find the pixel that a tap of an output token reads. */
 struct walk {
     int64_t taps, stride, before, shift, limit_h, limit_w, w, w_out;
 };
@@ -61,7 +61,7 @@ static inline int64_t source(const struct walk *w, int64_t token, int64_t tap) {
     return (y >> w->shift) * w->w + (x >> w->shift);
 }
 
-/* `dtype` is a constant. */
+/* Converts `count` elements to f32. `dtype` is a compile-time constant. */
 INLINE void expand(float *to, const void *x, enum dtype dtype, int64_t at, int64_t count) {
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES)
@@ -105,8 +105,8 @@ INLINE void tile_product(
     }
 }
 
-/* t[token][16] (+)= block . panel for one tile, then times `scale`. `more`: add to t. A function of
- * its own, so that the sums stay in registers. */
+/* t[token][16] (+)= block . panel for one tile, then times `scale`. `more`: add to t. This is a
+ * separate function so that the sums stay in registers. */
 static __attribute__((noinline)) void tile_inner(
     const float *block, const float *panel, int64_t count, bool more, float scale, float *t) {
     vf sums[TILE][VECTORS] = { { { 0 } } };

@@ -15,7 +15,7 @@
 #include "kernels/kernels.h"
 
 /* A weight [n][taps][k] in panels: [panel][tap][k][width], the last panel padded with zeros. With
- * geglu, panels 2j and 2j + 1 hold the same columns of the first and of the gate half. */
+ * geglu, panels 2j and 2j + 1 hold the same columns of the value half and of the gate half. */
 struct matmul_weight {
     const void *panels; /* f32 or bf16, 64-byte aligned */
     bool bf16;
@@ -30,9 +30,10 @@ struct matmul_weight {
     const struct matmul_weight *turned;
 };
 
-/* `weight` transposed, from its outputs to its inputs. n, k and panel_count are those of the
- * transposed product; it reads the panels of `weight`, which is borrowed. `zeros` serves as biases
- * and as the pixel outside the image, and must be long enough for both directions. */
+/* Returns `weight` transposed, so that it maps its outputs to its inputs. n, k and panel_count are
+ * those of the transposed product. The result reads the panels of `weight`, which is borrowed.
+ * `zeros` serves as bias and as the pixel outside the image, and must be long enough for both
+ * directions. */
 static inline struct matmul_weight matmul_turned(
     const struct matmul_weight *weight, const float *zeros, int width) {
     return (struct matmul_weight){ .panels = weight->panels,
@@ -46,19 +47,20 @@ static inline struct matmul_weight matmul_turned(
         .turned = weight };
 }
 
-/* One call. A linear layer on m tokens is a 1x1 convolution of an image [1][m][1][k]. `upsample`:
+/* The arguments of one call. A linear layer on m tokens is a 1x1 convolution of an image
+ * [1][m][1][k]. `upsample`:
  * the image read is x enlarged by nearest neighbour to h_out x w_out.
  *
  * With a turned weight it computes the gradient of such a call's x, with that call's stride,
- * padding and upsample: `x` is dy and `y` is dx. With upsampling, dx sums the pixels that x's pixel
- * was copied to.
+ * padding and upsample: `x` is dy and `y` is dx. With upsampling, a pixel of dx is the sum over the
+ * pixels to which the same pixel of x was copied.
  */
 struct matmul_job {
     const struct matmul_weight *weight;
     bool bf16;     /* x, residual and y; `direct` takes f32 only */
     const void *x; /* [rows][h][w][k] */
     int64_t rows, h, w, h_out, w_out;
-    int64_t stride, padding; /* zeros above and left; the others follow */
+    int64_t stride, padding; /* zeros above and left; the others are implied */
     bool upsample;
     enum activation activation; /* before row_add and residual; NONE for winograd */
     bool ungated;               /* with geglu: y is [m][n], values, then gates */
@@ -69,8 +71,8 @@ struct matmul_job {
     void *y;              /* [rows][h_out][w_out][n], or n/2 with geglu */
 };
 
-/* The gradient of one layer's parameters: dy and x of `rows` images, or of one image with all
- * tokens. The rest is as in matmul_job. */
+/* A call for the gradient of one layer's parameters. dy and x: `rows` images, or one image with all
+ * tokens. The other members are those of matmul_job. */
 struct matmul_gradient {
     bool bf16;      /* x and dy */
     const void *dy; /* [rows][h_out][w_out][n] */
@@ -85,14 +87,14 @@ struct matmul_gradient {
 /* The functions of one instruction set. */
 struct matmul {
     const char *name;
-    int width; /* output channels of a panel */
+    int width; /* output channels per panel */
 
     /* y = activation(x * W + bias) + row_add + residual, directly. */
     void (*direct)(const struct matmul_job *job);
 
-    /* The same for 3x3, stride 1, by Winograd's minimal filtering with output tiles of `tile` = 2
-     * or 4 pixels. k must be a multiple of 16. `scratch`: winograd_scratch(job, tile) bytes,
-     * 64-byte aligned. */
+    /* Computes what `direct` does for 3x3 and stride 1, by Winograd's minimal filtering with output
+     * tiles of `tile` = 2 or 4 pixels. k must be a multiple of 16. `scratch`: winograd_scratch(job,
+     * tile) bytes, 64-byte aligned. */
     void (*winograd)(const struct matmul_job *job, int tile, void *scratch);
     size_t (*winograd_scratch)(const struct matmul_job *job, int tile);
 

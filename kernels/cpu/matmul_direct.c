@@ -13,7 +13,7 @@
 #define BLOCK_ROWS 192 /* a multiple of every TILE_ROWS */
 #define BLOCK_PANELS (64 / PANEL)
 #define BLOCK_COLUMNS (BLOCK_PANELS * PANEL)
-#define GATHER_K 16 /* fewer input channels than this are gathered over the nine taps first */
+#define GATHER_K 16 /* with fewer input channels, the nine taps are gathered first */
 
 struct block {
     float sum[(BLOCK_ROWS + TILE_ROWS) * BLOCK_COLUMNS] __attribute__((aligned(64)));
@@ -22,9 +22,10 @@ struct block {
     const float *rows[BLOCK_ROWS + TILE_ROWS];
 };
 
-/* The heart of everything: two loads, TILE_ROWS broadcasts and 2 TILE_ROWS fused multiply-adds an
- * input. Functions of their own, so that the row pointers stay in registers. Accumulating adds a
- * block's sum to the sum of the blocks before: long sums lose less than in one chain. */
+/* The innermost loop of all products: two loads, TILE_ROWS broadcasts and 2 TILE_ROWS fused
+ * multiply-adds per input. tile_whole and tile_part are separate functions so that the row pointers
+ * stay in registers. With `accumulate`, a block's sum is added to the sum of the blocks before it,
+ * which loses less precision than one long chain. */
 static inline __attribute__((always_inline)) void tile_sum(int count, const float *const *rows,
     int64_t at, int64_t k, const float *weight, float *sum, int64_t stride, bool accumulate) {
     vf acc[TILE_ROWS][2];
@@ -71,15 +72,15 @@ void MATMUL(tile_product)(int count, const float *const *rows, int64_t at, int64
     (count == TILE_ROWS ? tile_whole : tile_part)(rows, at, k, weight, sum, stride, accumulate);
 }
 
-/* Which pixels of y are computed: (top + step i, left + step j) for i < h, j < w of every row. All,
- * but for the gradient of a stride of 2, where all of a grid's pixels are reached by the same taps.
- */
+/* The pixels of y that one pass computes: (top + step i, left + step j) for i < h, j < w of every
+ * row. A grid is all of y, except in the gradient of a stride of 2: there, a grid holds the pixels
+ * that the same taps reach. */
 struct grid {
     int64_t step, top, left, h, w;
 };
 
-/* The taps of a grid's pixels. Upsampling's gradient has 36: nine for each pixel that was copied.
- */
+/* Returns the number of taps of a grid's pixels. Upsampling's gradient has 36: nine for each of a
+ * pixel's four copies. */
 static int64_t tap_count(const struct matmul_job *job) {
     return job->weight->taps * (job->weight->turned && job->upsample ? 4 : 1);
 }
@@ -89,7 +90,8 @@ static bool tap_applies(const struct matmul_job *job, const struct grid *grid, i
                                   ((grid->left + job->padding - tap % 3) & 1) == 0);
 }
 
-/* The pixel that a tap of output pixel (y, x) reads, or NULL outside of the image. */
+/* Returns the pixel that a tap of output pixel (y, x) reads, or NULL if it lies outside the
+ * image. */
 INLINE const float *source(
     const struct matmul_job *job, int64_t row, int64_t y, int64_t x, int64_t tap) {
     int64_t h = job->h, w = job->w;
@@ -97,7 +99,7 @@ INLINE const float *source(
         if (job->upsample) {
             y = 2 * y + tap / 18;
             x = 2 * x + tap / 9 % 2;
-            if (y >= h || x >= w) /* of an odd size, which copied once only */
+            if (y >= h || x >= w) /* an odd size: the last pixel has one copy */
                 return NULL;
             tap %= 9;
         }
@@ -122,7 +124,7 @@ INLINE const float *source(
     return y < h && x < w ? (const float *)job->x + ((row * h + y) * w + x) * job->weight->k : NULL;
 }
 
-/* rows[r] = the input pixel that the tap of the grid's pixel first + r reads. */
+/* rows[r] = the input pixel that tap `tap` of the grid's pixel first + r reads. */
 static void find_rows(const struct matmul_job *job, const struct grid *grid, int64_t tap,
     int64_t first, int count, const float **rows) {
     const struct matmul_weight *weight = job->weight;
@@ -147,10 +149,10 @@ static void find_rows(const struct matmul_job *job, const struct grid *grid, int
         }
     }
     for (int r = count; r < count + TILE_ROWS; r++)
-        rows[r] = rows[0]; /* computed and thrown away */
+        rows[r] = rows[0]; /* fills the tile; the result is not used */
 }
 
-/* The number of the grid's pixel `index` among those of y. */
+/* Returns the index in y of the grid's pixel `index`. */
 static int64_t pixel_of(const struct matmul_job *job, const struct grid *grid, int64_t index) {
     if (grid->step == 1)
         return index;
@@ -159,7 +161,8 @@ static int64_t pixel_of(const struct matmul_job *job, const struct grid *grid, i
     return (row * job->h_out + y) * job->w_out + grid->left + index % grid->w * grid->step;
 }
 
-/* With few input channels: the nine taps of each pixel side by side, as one row of 9 k inputs. */
+/* For few input channels: puts the nine taps of each pixel side by side, as one row of 9 k
+ * inputs. */
 static void gather_taps(const struct matmul_job *job, const struct grid *grid, int64_t first,
     int count, struct block *block) {
     int64_t k = job->weight->k;
@@ -172,9 +175,9 @@ static void gather_taps(const struct matmul_job *job, const struct grid *grid, i
         block->rows[r] = block->gathered + (r < count ? r : 0) * 9 * k;
 }
 
-/* LANES inputs of LANES outputs: from `at` on, rows are PANEL apart in a panel and in `out`. What
- * comes next lies in another panel, often in another page, where no prefetcher of the processor
- * looks: `next` elements further. */
+/* Transposes LANES x LANES elements of a panel, from `at` on, to `out`. Rows are PANEL apart in
+ * both. Prefetches the elements needed next, `next` elements further: they lie in another panel,
+ * often on another page, where the processor's prefetchers do not look. */
 INLINE void turn_square(const void *panels, bool bf16, int64_t at, int64_t next, float *out) {
     vu square[LANES];
 #pragma GCC unroll 16
@@ -188,7 +191,8 @@ INLINE void turn_square(const void *panels, bool bf16, int64_t at, int64_t next,
         store(out + i * PANEL, (vf)square[i]);
 }
 
-/* The same for `count` inputs of the turned weight, and `lanes` of its outputs. */
+/* Does what turn_square does for `count` inputs of the turned weight and `lanes` of its outputs.
+ * The other outputs become zero. */
 static void turn_part(
     const void *panels, bool bf16, int64_t at, int64_t count, int64_t lanes, float *out) {
     for (int64_t i = 0; i < count; i++)
@@ -200,7 +204,8 @@ static void turn_part(
         }
 }
 
-/* `count` inputs of the turned weight that are side by side in a panel, for PANEL outputs. */
+/* Copies `count` inputs of the turned weight that are side by side in a panel, for PANEL
+ * outputs. */
 static void turn_run(const void *panels, bool bf16, int64_t at, int64_t next, int64_t count,
     int64_t lanes, float *out) {
     int64_t i = 0;
@@ -233,8 +238,8 @@ void MATMUL(turned_block)(const struct matmul_weight *weight, int64_t panel, int
     }
 }
 
-/* The panel's inputs [position, position + k) in f32: the weight itself, or expanded to `scratch`.
- */
+/* Returns the panel's inputs [position, position + k) in f32: a part of the weight itself, or a
+ * copy in `scratch`. */
 static const float *panel_block(const struct matmul_weight *weight, int64_t panel, int64_t position,
     int64_t k, float *scratch) {
     if (weight->turned) {
@@ -250,7 +255,7 @@ static const float *panel_block(const struct matmul_weight *weight, int64_t pane
     return scratch;
 }
 
-/* block->sum = the sums of `count` output pixels from `first` on and `panels` panels. */
+/* block->sum = the sums of `count` output pixels from `first` on, for `panels` panels. */
 static void sum_block(const struct matmul_job *job, const struct grid *grid, int64_t first,
     int count, int64_t panel, int panels, struct block *block) {
     const struct matmul_weight *weight = job->weight;
@@ -258,7 +263,7 @@ static void sum_block(const struct matmul_job *job, const struct grid *grid, int
     int64_t taps = gather ? 1 : tap_count(job), k = gather ? 9 * weight->k : weight->k;
     int64_t blocks = (k + BLOCK_K - 1) / BLOCK_K, step = (k + blocks - 1) / blocks;
     bool more = false;
-    if (weight->turned) /* whole squares */
+    if (weight->turned) /* whole squares for turn_square */
         step = (step + PANEL - 1) / PANEL * PANEL;
     if (gather)
         gather_taps(job, grid, first, count, block);
@@ -312,7 +317,8 @@ INLINE void finish_gate(
     store_lanes(y, at, v, lanes, bf16);
 }
 
-/* As finish_row for a pair of panels: first half times gelu of the gate. */
+/* Does what finish_row does for a pair of panels: y = first panel * gelu(second panel) +
+ * residual. */
 static void finish_row_geglu(const struct matmul_job *job, int64_t pixel, int64_t column,
     int columns, const float *sum, const float *bias) {
     int64_t at = pixel * job->weight->n / 2 + column;
@@ -369,7 +375,7 @@ void MATMUL(direct)(const struct matmul_job *job) {
         }
 }
 
-/* `bf16` is a constant. */
+/* y = h[..][..n/2] * gelu(h[..][n/2..]) + residual. `bf16` is a compile-time constant. */
 INLINE void gate_rows(
     const void *h, int64_t rows, int64_t n, bool bf16, const void *residual, void *y) {
     int64_t half = n / 2;

@@ -4,9 +4,9 @@
  *   sums[row][j] = sum over a row's output pixels of dy[i][j].
  *
  * A task owns BLOCK_N outputs and two panels of inputs of one tap. It walks over the pixels of all
- * rows in blocks of BLOCK_M, in order, so that the number of threads changes no bit: it turns its
- * part of dy, gathers its part of x, both to f32, and multiplies them in the register tiles of the
- * direct product.
+ * rows in blocks of BLOCK_M, in order, so that the bits do not depend on the number of threads. For
+ * each block it transposes its part of dy and gathers its part of x, both as f32, and multiplies
+ * them in the register tiles of the direct product.
  */
 #include "kernels/cpu/matmul_isa.h"
 
@@ -14,7 +14,7 @@
 #define BLOCK_M 192
 #define BLOCK_PANELS 2
 #define BLOCK_COLUMNS (BLOCK_PANELS * PANEL)
-#define SUM_PIXELS 64 /* that are summed before they are added to the rest */
+#define SUM_PIXELS 64 /* pixels summed before they are added to the total */
 
 struct block {
     float sum[BLOCK_N * BLOCK_COLUMNS] __attribute__((aligned(64)));
@@ -22,7 +22,8 @@ struct block {
     float x[BLOCK_PANELS * BLOCK_M * PANEL] __attribute__((aligned(64))); /* [panel][m][PANEL] */
 };
 
-/* dy of pixels [first, first + count), turned: rows of outputs from `from` on. */
+/* Copies dy of pixels [first, first + count), transposed: one row per output, from output `from`
+ * on. */
 INLINE void take_dy(const struct matmul_gradient *job, int64_t first, int64_t count, int64_t from,
     enum dtype dtype, struct block *block) {
     for (int64_t j = 0; j < BLOCK_N; j += LANES)
@@ -41,7 +42,7 @@ INLINE void take_dy(const struct matmul_gradient *job, int64_t first, int64_t co
         }
 }
 
-/* The pixel of x that a tap of output pixel `index` reads, or -1. */
+/* Returns the index of the pixel of x that a tap of output pixel `index` reads, or -1. */
 static int64_t source(const struct matmul_gradient *job, int64_t index, int64_t tap) {
     if (job->taps == 1 && job->stride == 1)
         return index;
@@ -58,7 +59,8 @@ static int64_t source(const struct matmul_gradient *job, int64_t index, int64_t 
     return (row * job->h + y) * job->w + x;
 }
 
-/* x of those pixels under a tap, two panels of inputs from `from` on. */
+/* Copies x as read under one tap by pixels [first, first + count): two panels of inputs, from input
+ * `from` on. */
 INLINE void take_x(const struct matmul_gradient *job, int64_t first, int64_t count, int64_t tap,
     int64_t from, enum dtype dtype, struct block *block) {
     for (int64_t m = 0; m < count; m++) {
@@ -80,7 +82,7 @@ static void add_sums(const struct matmul_gradient *job, int64_t from_n, int64_t 
                 job->k - from_k - c, true, load(block->sum + j * BLOCK_COLUMNS + c));
 }
 
-/* One task; `dtype` is a constant. */
+/* Runs one task; `dtype` is a compile-time constant. */
 INLINE void run_task(const struct matmul_gradient *job, int64_t from_n, int64_t tap, int64_t from_k,
     enum dtype dtype) {
     const int64_t pixels = job->rows * job->h_out * job->w_out;
@@ -116,7 +118,7 @@ void MATMUL(gradient)(const struct matmul_gradient *job) {
     }
 }
 
-/* LANES channels of one row; `dtype` is a constant. */
+/* Sums LANES channels of dy over the pixels of one row; `dtype` is a compile-time constant. */
 INLINE vf sum_channels(
     const struct matmul_gradient *job, int64_t row, int64_t channel, enum dtype dtype) {
     const int64_t pixels = job->h_out * job->w_out;

@@ -1,6 +1,6 @@
-/* What the parts of one instruction set's build share: names and the register tile. Only
- * matmul_direct.c, matmul_gradient.c and winograd.c include it; they are compiled once per ISA
- * (portable, avx2, avx512, and wide for tests). */
+/* Names and the register tile, shared by the files that are compiled once per ISA (portable,
+ * avx2, avx512, and wide for tests). Only matmul_direct.c, matmul_gradient.c and winograd.c
+ * include it. */
 #ifndef KERNELS_CPU_MATMUL_ISA_H
 #define KERNELS_CPU_MATMUL_ISA_H
 
@@ -45,9 +45,10 @@ INLINE void store_lanes(void *p, int64_t at, vf v, int lanes, bool bf16) {
         store_some(p, dtype, at, lanes, v);
 }
 
-/* How many of `left` rows the next register tile takes: TILE_ROWS, or two thirds of that where that
- * wastes less (8 rows are 4 and 4, not 6 and 2 of 6). A tile always computes all of its rows, so
- * there must be as many row pointers and rows of sums. */
+/* Returns how many of `left` rows the next register tile takes: TILE_ROWS, or two thirds of it
+ * if that wastes less. With tiles of 6, for example, 8 rows are done as 4 and 4 instead of 6 and
+ * 2. A tile always computes all of its rows, so there must be a row pointer and a row of sums
+ * for each. */
 #define TILE_PART (TILE_ROWS * 2 / 3)
 static inline int tile_rows(int64_t left) {
     return left <= TILE_PART || (left > TILE_ROWS && left <= 2 * TILE_PART) ? TILE_PART : TILE_ROWS;
@@ -59,8 +60,8 @@ static inline int tile_rows(int64_t left) {
 void MATMUL(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
     const float *weight, float *sum, int64_t stride, bool accumulate);
 
-/* out[i][0..PANEL) = the turned weight, in f32, at its inputs [position, position + length) of all
- * taps (tap * k + input) for a panel of outputs; zeros after the last output. */
+/* out[i][0..PANEL) = the turned weight in f32, for inputs [position, position + length) of all taps
+ * (counted as tap * k + input) and one panel of outputs; zeros after the last output. */
 void MATMUL(turned_block)(const struct matmul_weight *weight, int64_t panel, int64_t position,
     int64_t length, float *out);
 

@@ -1,12 +1,13 @@
-/* group_norm and layer_norm. Both take the variance in a second pass over data that is still in the
- * cache, around the mean of that data, so that a mean far from zero costs no digits. */
+/* group_norm and layer_norm. Both compute the variance in a second pass over data that is still in
+ * the cache. It is taken around the mean of that data, so that a mean far from zero costs no
+ * precision. */
 #include "kernels/cpu/norm_moments.h"
 #include "kernels/cpu/scratch.h"
 
 #include <omp.h>
 
-/* y = (x - mean[c]) * scale[c] + shift[c], then SiLU. `scales`: the three, padded, in this order.
- */
+/* y = (x - mean[c]) * scale[c] + shift[c], then SiLU. `scales`: mean, scale and shift, in this
+ * order, each padded. */
 INLINE void normalise(const struct group_norm_args *args, enum dtype dtype, int64_t first,
     int64_t pixels, int64_t channels, const float *scales) {
     const void *x = args->x->data;
@@ -30,8 +31,8 @@ INLINE void normalise(const struct group_norm_args *args, enum dtype dtype, int6
     }
 }
 
-/* Per channel of one row: the mean, gamma / sqrt(variance + eps), and beta less what rounding took
- * from the mean. */
+/* For each channel of one row: the mean, gamma / sqrt(variance + eps), and beta corrected for the
+ * rounding of the mean. */
 static void row_scales(const struct group_norm_args *args, const struct moments *moments,
     int64_t chunks, int64_t channels, float *scales) {
     const float *gamma = args->gamma->data, *beta = args->beta->data;
@@ -62,7 +63,7 @@ bool NAME(group_norm)(const struct group_norm_args *args, struct error *err) {
     if (!moments || cpu_plans())
         return moments != NULL;
     float *scales = (float *)(moments + moments_count);
-    memset(scales, 0, scales_count * sizeof(float)); /* what pads the channels */
+    memset(scales, 0, scales_count * sizeof(float)); /* zeros as the padding of each array */
     bool bf16 = args->x->dtype == DTYPE_BF16;
 #pragma omp parallel if (rows * chunks > 1)
     {
@@ -99,7 +100,7 @@ bool NAME(group_norm)(const struct group_norm_args *args, struct error *err) {
     return true;
 }
 
-/* One row of c elements. */
+/* Normalises one row of c elements. */
 INLINE void layer_norm_row(
     const struct layer_norm_args *args, enum dtype dtype, int64_t first, int64_t c) {
     const void *x = args->x->data;
@@ -122,7 +123,7 @@ INLINE void layer_norm_row(
         square += d * d;
         off += d;
     }
-    /* What rounding took from the mean: the deviations' own mean. */
+    /* The rounding error of the mean is the mean of the deviations. */
     off /= (float)c;
     float scale = 1.0f / sqrtf(square / (float)c - off * off + args->eps);
     for (int64_t i = 0; i < whole; i += LANES) {

@@ -4,19 +4,21 @@
  *   dx = inverse (dh gamma - mean(dh gamma) - n mean(dh gamma n));
  *   dgamma += sum of dh n;  dbeta += sum of dh.
  *
- * Mean and variance are computed again as the forward does. group_norm keeps the sums of dh and
- * dh n of each chunk of pixels and channel: the means of a group, dgamma and dbeta are sums of
- * those, in order. layer_norm keeps them for each chunk of tokens, if they are wanted.
+ * Mean and variance are computed again as the forward does. group_norm keeps the sums of dh and of
+ * dh n for each chunk of pixels and each channel. The means of a group, dgamma and dbeta are
+ * computed from these sums, added in order. layer_norm keeps the sums for each chunk of tokens, if
+ * dgamma or dbeta is wanted.
  *
- * An element that is alone in its group is its own mean and has no gradient: its inverse is taken
- * as 0, or what rounding leaves of dh gamma - mean(dh gamma) would come out 1 / sqrt(eps) times.
+ * An element that is alone in its group is its own mean and has no gradient. Its inverse is
+ * therefore taken as 0; otherwise the rounding error of dh gamma - mean(dh gamma) would be
+ * multiplied by 1 / sqrt(eps).
  */
 #include "kernels/cpu/norm_moments.h"
 #include "kernels/cpu/scratch.h"
 
 #include <omp.h>
 
-#define TOKENS 64 /* of one chunk of layer_norm */
+#define TOKENS 64 /* tokens per chunk of layer_norm */
 
 static int64_t padded_to_lanes(int64_t channels) {
     return (channels + LANES - 1) / LANES * LANES;
@@ -24,8 +26,8 @@ static int64_t padded_to_lanes(int64_t channels) {
 
 /* ---- group_norm ---- */
 
-/* Per channel of one row, each array padded: n = (x - mean) inverse - rest, and the means of
- * dh gamma and of dh gamma n over its group. */
+/* For each channel of one row, each array padded: n = (x - mean) inverse - rest. flat and tilted
+ * are the means of dh gamma and of dh gamma n over the channel's group. */
 struct channels {
     float *mean, *inverse, *rest, *gamma, *beta, *flat, *tilted;
 };
@@ -54,7 +56,7 @@ static void find_channels(const struct group_norm_backward_args *args,
     }
 }
 
-/* dh of LANES channels from `i` on, and *n; `silu` is a constant. */
+/* Returns dh of LANES channels from `i` on, and *n; `silu` is a compile-time constant. */
 INLINE vf before_silu(const struct channels *c, int64_t i, bool silu, vf x, vf dy, vf *n) {
     *n = (x - load(c->mean + i)) * load(c->inverse + i) - load(c->rest + i);
     if (!silu)
@@ -63,7 +65,7 @@ INLINE vf before_silu(const struct channels *c, int64_t i, bool silu, vf x, vf d
     return dy * vf_silu_slope(z, 1.0f);
 }
 
-/* sums[0..channels) = sums of dh over some pixels, and behind them, padded, of dh n. */
+/* sums[0..channels) = the sums of dh over some pixels; behind them (padded) the sums of dh n. */
 INLINE void chunk_sums(const struct group_norm_backward_args *args, enum dtype dtype, bool silu,
     int64_t first, int64_t pixels, int64_t channels, const struct channels *c, float *sums) {
     const int64_t padded = padded_to_lanes(channels);
@@ -81,7 +83,7 @@ INLINE void chunk_sums(const struct group_norm_backward_args *args, enum dtype d
     }
 }
 
-/* The means of each group of a row, from the sums of its chunks. */
+/* Computes the means of each group of a row from the sums of the row's chunks. */
 static void find_means(const struct group_norm_backward_args *args, const float *sums,
     int64_t chunks, int64_t pixels, int64_t channels, const struct channels *c) {
     const int64_t padded = padded_to_lanes(channels), width = channels / args->groups;
@@ -142,7 +144,7 @@ struct plan {
 
 enum stage { STAGE_MOMENTS, STAGE_SUMS, STAGE_GRADIENT };
 
-/* One chunk; dtype, silu and stage are constants. */
+/* Runs one stage for one chunk; dtype, silu and stage are compile-time constants. */
 INLINE void run_chunk(const struct group_norm_backward_args *args, const struct plan *p,
     int64_t item, enum dtype dtype, bool silu, enum stage stage) {
     const int64_t row = item / p->chunks, from = item % p->chunks * p->per_chunk;
@@ -159,7 +161,7 @@ INLINE void run_chunk(const struct group_norm_backward_args *args, const struct 
         chunk_gradient(args, dtype, silu, first, count, p->channels, &c);
 }
 
-/* Called by every thread of the team. */
+/* Runs all stages. Called by every thread of the team. */
 INLINE void run_stages(const struct group_norm_backward_args *args, const struct plan *p,
     enum dtype dtype, bool silu) {
     const int64_t items = p->rows * p->chunks;
@@ -208,7 +210,8 @@ bool NAME(group_norm_backward)(const struct group_norm_backward_args *args, stru
     p.sums = (float *)(memory + moments * sizeof(*p.moments));
     p.arrays = p.sums + sums;
     p.threads = p.arrays + arrays;
-    memset(p.arrays, 0, (arrays + threads) * sizeof(float)); /* what pads the channels */
+    memset(
+        p.arrays, 0, (arrays + threads) * sizeof(float)); /* zeros as the padding of each array */
     const bool bf16 = args->x->dtype == DTYPE_BF16;
 #pragma omp parallel if (p.rows * p.chunks > 1)
     {
@@ -228,7 +231,8 @@ bool NAME(group_norm_backward)(const struct group_norm_backward_args *args, stru
 
 /* ---- layer_norm ---- */
 
-/* The mean of a token, what rounding took from it, and 1 / sqrt(variance + eps); as the forward. */
+/* A token's mean, the rounding error of that mean, and 1 / sqrt(variance + eps), computed as in the
+ * forward. */
 struct token {
     float mean, off, inverse;
 };
@@ -256,7 +260,7 @@ INLINE struct token token_of(const void *x, enum dtype dtype, int64_t first, int
     return t;
 }
 
-/* One token; adds to sums (dy, then dy n, padded) unless NULL. */
+/* Computes dx of one token. Unless `sums` is NULL, adds dy and then (padded) dy n to it. */
 INLINE void layer_norm_token(const struct layer_norm_backward_args *args, enum dtype dtype,
     int64_t first, int64_t c, float *sums) {
     const struct token t = token_of(args->x->data, dtype, first, c, args->eps);

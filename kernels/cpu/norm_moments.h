@@ -5,11 +5,11 @@
 
 #include "kernels/cpu/simd.h"
 
-/* Floats of one chunk, so that its pixels stay in the second-level cache between passes. */
+/* Floats per chunk, chosen so that its pixels stay in the second-level cache between passes. */
 #define CHUNK 16384
 
-/* Chunks depend on the shape of a row alone, and their results are added in order, so the bits are
- * the same with any number of threads. */
+/* Returns the pixels per chunk. Chunks depend on the shape of a row alone, and their results are
+ * added in order, so the bits are the same with any number of threads. */
 static inline int64_t chunk_pixels(int64_t channels) {
     return channels < CHUNK ? CHUNK / channels : 1;
 }
@@ -27,8 +27,8 @@ static inline void merge(struct moments *a, const struct moments *b) {
     a->count = count;
 }
 
-/* sums[c] = sum over pixels of x[c] - origin[c]; squares[c] = the sum of its square, unless squares
- * is NULL. origin, sums and squares are padded to whole vectors. */
+/* sums[c] = sum over pixels of x[c] - origin[c]; squares[c] = sum of the squares of these
+ * differences, unless squares is NULL. origin, sums and squares are padded to whole vectors. */
 INLINE void channel_sums(const void *x, enum dtype dtype, int64_t first, int64_t pixels,
     int64_t channels, const float *origin, float *sums, float *squares) {
     for (int64_t c = 0; c < channels; c += LANES) {
@@ -46,8 +46,8 @@ INLINE void channel_sums(const void *x, enum dtype dtype, int64_t first, int64_t
     }
 }
 
-/* Computes the moments of every group in one chunk of pixels. `scratch`: three arrays of channels,
- * padded. */
+/* Computes the moments of every group in one chunk of pixels. `scratch`: three padded arrays of
+ * channels. */
 INLINE void chunk_moments(const void *x, enum dtype dtype, int64_t first, int64_t pixels,
     int64_t channels, int groups, float *scratch, struct moments *out) {
     int64_t padded = (channels + LANES - 1) / LANES * LANES, width = channels / groups;
@@ -61,7 +61,8 @@ INLINE void chunk_moments(const void *x, enum dtype dtype, int64_t first, int64_
         for (int64_t c = g * width; c < (g + 1) * width; c++)
             mean[c] = (float)(sum / (double)(pixels * width));
     }
-    /* That mean is exact to a few digits; the second pass measures the deviations from it. */
+    /* This mean is accurate to a few digits only; the second pass measures the deviations from
+     * it. */
     channel_sums(x, dtype, first, pixels, channels, mean, sums, squares);
     for (int g = 0; g < groups; g++) {
         double sum = 0, square = 0, count = (double)(pixels * width);

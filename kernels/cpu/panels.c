@@ -19,7 +19,7 @@ static size_t align(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Which row of the weight is lane `lane` of a panel; -1 for padding. */
+/* Returns the row of the weight that lane `lane` of a panel holds; -1 for padding. */
 static int64_t source_row(const struct matmul_weight *weight, int width, int64_t panel, int lane) {
     if (!weight->geglu) {
         int64_t row = panel * width + lane;
@@ -29,8 +29,8 @@ static int64_t source_row(const struct matmul_weight *weight, int width, int64_t
     return row < half ? panel % 2 * half + row : -1;
 }
 
-/* out[i][lane] = rows[lane][i] for one panel: the source is [n][k][taps], a panel [taps][k][width].
- * `rows` holds width rows of k * taps elements, of 4 or 2 bytes. */
+/* Fills one panel: out[tap][i][lane] = rows[lane][i][tap]. out: [taps][k][width]; rows:
+ * [width][k][taps]. Elements have 4 bytes, in interleave_16 2 bytes. */
 static void interleave_32(const uint32_t *rows, int64_t k, int64_t taps, int width, uint32_t *out) {
     for (int64_t tap = 0; tap < taps; tap++)
         for (int64_t i = 0; i < k; i++)
@@ -45,7 +45,8 @@ static void interleave_16(const uint16_t *rows, int64_t k, int64_t taps, int wid
                 *out++ = rows[(lane * k + i) * taps + tap];
 }
 
-/* Lays the weight and the bias out. `rows`: width * k * taps elements for each thread. */
+/* Lays out the weight and the bias in panels. `rows`: scratch of width * k * taps elements for each
+ * thread. */
 static void lay_out(const struct tensor *weight, const struct tensor *bias, int width,
     const struct matmul_weight *w, void *panels, float *bias_panels, char *rows) {
     enum dtype dtype = w->bf16 ? DTYPE_BF16 : DTYPE_F32;
@@ -121,7 +122,7 @@ static void panels_destroy(struct layer *layer) {
     free(p);
 }
 
-/* The values of one lane of a panel [taps * k][width]. */
+/* Copies the values of one lane of a panel [taps * k][width] to `row`. */
 static void take_lane(
     const struct matmul_weight *w, int width, int64_t panel, int lane, float *row) {
     const int64_t inner = w->taps * w->k, first = panel * inner * width + lane;
@@ -147,13 +148,13 @@ static bool panels_unpack(struct layer *layer, float *weight, float *bias, struc
     return true;
 }
 
-/* One panel of the weight's rows, zeros where it is padded. */
+/* Writes one panel from the weight's rows; padding becomes zeros. */
 static void put_panel(
     const struct matmul_weight *w, int width, int64_t panel, const float *weight, void *panels) {
     const int64_t inner = w->taps * w->k;
     const size_t element = w->bf16 ? sizeof(uint16_t) : sizeof(float);
     char *to = (char *)panels + (size_t)(panel * inner * width) * element;
-    float line[64]; /* one number of each lane */
+    float line[64]; /* one value per lane */
     for (int64_t i = 0; i < inner; i++, to += (size_t)width * element) {
         for (int lane = 0; lane < width; lane++) {
             const int64_t row = source_row(w, width, panel, lane);
@@ -180,7 +181,7 @@ static bool panels_rewrite(
     return true;
 }
 
-/* A product of tokens as a convolution of one image. */
+/* Describes a product of tokens as a convolution of one image. */
 static struct matmul_job linear_job(const struct matmul_weight *weight, const struct tensor *x) {
     const int64_t tokens = tensor_elements(x) / weight->k;
     return (struct matmul_job){ .weight = weight,
@@ -212,8 +213,8 @@ bool panels_take_winograd(enum conv_kind kind, int64_t k) {
     return (kind == CONV_3X3 || kind == CONV_3X3_UP) && k % 16 == 0;
 }
 
-/* bf16 activations by way of f32 copies: for the rare convolutions that neither Winograd's form nor
- * oneDNN takes. */
+/* Computes on f32 copies of bf16 activations, for the rare convolutions that neither Winograd's
+ * form nor oneDNN takes. */
 static bool direct_bf16(struct matmul_job job, struct error *err) {
     int64_t x_count = job.rows * job.h * job.w * job.weight->k;
     int64_t y_count = job.rows * job.h_out * job.w_out * job.weight->n;
@@ -235,8 +236,8 @@ static bool direct_bf16(struct matmul_job job, struct error *err) {
     return true;
 }
 
-/* What the plan of a batch reserves is enough for a part of it, whose tiles may be cut otherwise.
- */
+/* Returns scratch bytes that are enough for the whole batch and for any part of it. A part may be
+ * divided into other tiles, and then needs more than the whole. */
 static size_t winograd_scratch(
     const struct matmul *matmul, const struct matmul_job *job, int tile) {
     size_t most = 0;
@@ -248,8 +249,8 @@ static size_t winograd_scratch(
     return most;
 }
 
-/* f32 weights take the smaller tile, whose error is nearly that of the direct sum; bf16 ones the
- * larger, whose error is far below that of rounding the weights. */
+/* f32 weights use the smaller tile, whose error is nearly that of the direct sum. bf16 weights use
+ * the larger tile, whose error is far below that of rounding the weights. */
 static bool run_conv2d(const struct matmul_job *job, bool winograd, struct error *err) {
     const struct matmul *matmul = cpu_level()->matmul;
     int tile = job->weight->bf16 ? 4 : 2;
@@ -266,7 +267,8 @@ static bool run_conv2d(const struct matmul_job *job, bool winograd, struct error
     return true;
 }
 
-/* From the image x to the image y, forward or, with a turned weight, back. */
+/* Describes a convolution from the image x to the image y. With a turned weight, this is the
+ * gradient. */
 static struct matmul_job conv2d_job(enum conv_kind kind, const struct matmul_weight *weight,
     const struct tensor *x, const struct tensor *y) {
     return (struct matmul_job){ .weight = weight,

@@ -2,12 +2,14 @@
  * image, one for each parity of the output's row and column, in oneDNN's bf16.
  *
  * Output row 2i reads the enlarged rows 2i - 1, 2i and 2i + 1, which are the small rows i - 1, i
- * and i; row 2i + 1 reads i, i and i + 1. So the weights of a phase are sums of the 3x3's, and 4
- * products an output are left of 9. A sum is rounded once, as a weight is. The phases come out
- * dense and are put between each other here: oneDNN 2.6 has no fast code for a strided output.
+ * and i; row 2i + 1 reads i, i and i + 1. So the weights of a phase are sums of the 3x3 weights,
+ * and an output needs 4 products instead of 9. A sum is rounded once, as a weight is. Each phase is
+ * computed into dense memory and then interleaved with the others here, because oneDNN 2.6 has no
+ * fast code for a strided output.
  *
- * An output of 2h - 1 rows ends in zeros where the phases would read the last row once more. Such
- * calls, and those that add a residual, go through the panels engine, from weights of its own.
+ * An output of 2h - 1 rows reads zeros at its end, where the phases would read the last row once
+ * more. Such calls, and calls that add a residual, go through the panels engine, which has its own
+ * weights.
  *
  * Thread-safe.
  */
@@ -72,7 +74,7 @@ static bool phases_pack(const struct tensor *weight, const struct tensor *bias, 
         phases_destroy(&p->layer);
         return false;
     }
-    /* What an engine's callers fill in, filled in for the parts. */
+    /* The caller of an engine's pack sets these; for the parts, the caller is this function. */
     p->whole->packed.kind = kind;
     p->layer.packed.bytes = p->whole->packed.bytes + sizeof(*p);
     for (int i = 0; i < PHASES; i++)
@@ -116,7 +118,7 @@ static bool phases_unpack(struct layer *layer, float *weight, float *bias, struc
     return panels_engine.unpack(((struct phases *)layer)->whole, weight, bias, err);
 }
 
-/* As sum_weights, of [n][3][3][k] to [n][2][2][k]. */
+/* Does what sum_weights does, from [n][3][3][k] to [n][2][2][k]. */
 static void sum_lines(const float *weight, int64_t n, int64_t k, int row, int column, float *out) {
     memset(out, 0, (size_t)(n * k) * 4 * sizeof(*out));
 #pragma omp parallel for
@@ -144,7 +146,8 @@ static bool phases_rewrite(
     return ok && panels_engine.rewrite(p->whole, weight, bias, err);
 }
 
-/* The four phases of dx would be summed; the whole weight is there and does it in one pass. */
+/* Uses the panels engine's whole weight: it needs one pass, while four phases would have to be
+ * summed. */
 static bool phases_conv2d_dx(
     struct layer *layer, const struct conv2d_backward_args *args, struct error *err) {
     return panels_engine.conv2d_dx(((struct phases *)layer)->whole, args, err);

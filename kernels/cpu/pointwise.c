@@ -1,9 +1,9 @@
-/* Element by element: add, convert, embedding; and the table. */
+/* Elementwise operations (add, convert, embedding), and the table of functions. */
 #include "kernels/cpu/simd.h"
 
 /* Below this many elements a second thread costs more than it saves. */
 #define PARALLEL_MIN 16384
-/* What one thread takes at a time. */
+/* Elements that one thread takes at a time. */
 #define PIECE 8192
 
 INLINE void add_piece(const struct add_args *args, int64_t from, int64_t to, enum dtype dtype) {
@@ -38,7 +38,7 @@ bool NAME(add)(const struct add_args *args, struct error *err) {
     return true;
 }
 
-/* y[row][t] = table[ids[row][t]]: lines as they are, or of another dtype. */
+/* y[row][t] = table[ids[row][t]], converted to y's dtype. */
 static void gather(const struct embedding_args *args) {
     const int32_t *ids = args->ids->data;
     const int64_t tokens = tensor_elements(args->ids), c = args->table->shape[1];
@@ -79,8 +79,7 @@ bool NAME(embedding)(const struct embedding_args *args, struct error *err) {
     return true;
 }
 
-/* y[j][i] = x[i][j] of an image, one stripe of pixels. Elements are 2 or 4 bytes; where the dtype
- * changes, through a small f32 buffer. */
+/* Converts one stripe of pixels of one image between NCHW and NHWC. */
 static void convert_stripe(const struct convert_args *args, int64_t row, int64_t channels,
     int64_t pixels, int64_t from, int64_t to) {
     bool to_nhwc = args->layout == LAYOUT_NCHW_TO_NHWC;
@@ -114,7 +113,7 @@ bool NAME(convert)(const struct convert_args *args, struct error *err) {
     const int64_t *s = args->x->shape;
     bool to_nhwc = args->layout == LAYOUT_NCHW_TO_NHWC;
     int64_t channels = to_nhwc ? s[1] : s[3], pixels = to_nhwc ? s[2] * s[3] : s[1] * s[2];
-    const int64_t stripe = 256; /* pixels: a stripe of a few channels stays in the cache */
+    const int64_t stripe = 256; /* pixels; a stripe of few channels fits in the cache */
     int64_t stripes = (pixels + stripe - 1) / stripe;
 #pragma omp parallel for if (n >= PARALLEL_MIN)
     for (int64_t item = 0; item < s[0] * stripes; item++) {

@@ -1,12 +1,12 @@
-/* The gradients of what is computed element by element, and the optimizer. */
+/* The gradients of elementwise operations, and the optimizer. */
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd.h"
 
 /* Below this many elements a second thread costs more than it saves. */
 #define PARALLEL_MIN 16384
-/* What one thread takes at a time. */
+/* Elements that one thread takes at a time. */
 #define PIECE 8192
-/* Elements whose squares are summed alone, before the sums are added in order. */
+/* Elements whose squares are summed as one piece; the sums of the pieces are added in order. */
 #define SUM_PIECE 65536
 
 typedef double vd __attribute__((vector_size(LANES * 8)));
@@ -25,7 +25,7 @@ INLINE vf slope(enum activation activation, vf x) {
     return splat(1.0f);
 }
 
-/* `dtype` is a constant. */
+/* `dtype` is a compile-time constant. */
 INLINE void activation_piece(
     const struct activation_backward_args *args, int64_t from, int64_t to, enum dtype dtype) {
     for (int64_t i = from; i < to; i += LANES) {
@@ -50,7 +50,7 @@ bool NAME(activation_backward)(const struct activation_backward_args *args, stru
     return true;
 }
 
-/* One token; `dtype` is a constant. */
+/* Computes one token; `dtype` is a compile-time constant. */
 INLINE void geglu_token(
     const struct geglu_backward_args *args, int64_t token, int64_t half, enum dtype dtype) {
     const int64_t value_at = token * 2 * half, gate_at = value_at + half;
@@ -80,7 +80,7 @@ bool NAME(geglu_backward)(const struct geglu_backward_args *args, struct error *
     return true;
 }
 
-/* dx (+)= `channels` of dy from `first` on, for one token; `dtype` is a constant. */
+/* dx (+)= `channels` of dy from `first` on, for one token; `dtype` is a compile-time constant. */
 INLINE void take_channels(const struct tensor *dy, int64_t token, int64_t first, struct tensor *dx,
     bool accumulate, enum dtype dtype) {
     const int64_t width = dy->shape[dy->rank - 1], channels = dx->shape[dx->rank - 1];
@@ -108,7 +108,8 @@ bool NAME(concat_backward)(const struct concat_backward_args *args, struct error
     return true;
 }
 
-/* Sum of the squares of x[from..to), and how many are not finite. */
+/* *sum = the sum of the squares of x[from..to); *odd = the number of these elements that are not
+ * finite. */
 static void square_piece(const float *x, int64_t from, int64_t to, double *sum, int64_t *odd) {
     vd sums = { 0 };
     vi counts = { 0 };
@@ -148,7 +149,7 @@ bool NAME(sum_squares)(const struct sum_squares_args *args, struct error *err) {
     return true;
 }
 
-/* What is the same for all elements of a step. */
+/* The factors of a step that are the same for all elements. */
 struct adamw_factors {
     float scale, limit, keep, rest1, beta2, rest2, root, eps, size;
 };

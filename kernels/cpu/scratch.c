@@ -13,7 +13,8 @@ struct blocks {
     struct block inner, outer;
 };
 
-/* What was taken since the arena was lent; and a thread's own, where none was. */
+/* `lent`: the arena that scratch comes from, or NULL. `taken`: the blocks taken since it was
+ * lent. */
 static _Thread_local struct arena *lent;
 static _Thread_local struct blocks taken;
 
@@ -30,7 +31,7 @@ static void make_key(void) {
     has_key = pthread_key_create(&own_key, own_free) == 0;
 }
 
-/* NULL without memory. */
+/* Returns the thread's own blocks, or NULL if there is no memory for them. */
 static struct blocks *own_blocks(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_key);

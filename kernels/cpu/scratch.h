@@ -1,9 +1,9 @@
 /* Memory that an entry of the CPU's table needs only while it runs.
  *
  * It comes from the top of the caller's arena. A dry run calls the entries that need scratch; they
- * allocate it and compute nothing. The arena's plan thus counts it, and a step allocates nothing. A
- * caller without an arena gets blocks of the thread's own, which grow and are kept until the thread
- * ends.
+ * allocate it and compute nothing. The arena's plan thus includes the scratch, and a step allocates
+ * nothing. A caller without an arena gets blocks that belong to the thread. They grow as needed and
+ * are kept until the thread ends.
  */
 #ifndef KERNELS_CPU_SCRATCH_H
 #define KERNELS_CPU_SCRATCH_H
@@ -13,7 +13,8 @@
 /* kernels.lend: sets the arena from which the calling thread takes scratch from now on. */
 void cpu_lend(struct arena *arena);
 
-/* Whether the current call only plans. Then neither its scratch nor its tensors may be touched. */
+/* Whether the current call only plans. If so, neither its scratch nor its tensors may be
+ * touched. */
 bool cpu_plans(void);
 
 /* Returns at least `bytes` bytes, aligned to MEMORY_ALIGNMENT, contents undefined. They are valid
@@ -21,7 +22,8 @@ bool cpu_plans(void);
  * refused. */
 void *cpu_scratch(size_t bytes, struct error *err);
 
-/* A second block beside it, for an entry that calls other entries. */
+/* Returns a second block that stays valid beside cpu_scratch's, for an entry that calls other
+ * entries. */
 void *cpu_scratch_outer(size_t bytes, struct error *err);
 
 #endif

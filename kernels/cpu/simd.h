@@ -40,7 +40,7 @@ typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));
 typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
 typedef uint16_t vh __attribute__((vector_size(LANES * 2)));
-/* The same in memory, without alignment. */
+/* A vector in memory, at any alignment. */
 typedef float vf_memory __attribute__((vector_size(LANES * 4), may_alias, aligned(4)));
 typedef uint16_t vh_memory __attribute__((vector_size(LANES * 2), may_alias, aligned(2)));
 
@@ -53,7 +53,7 @@ INLINE vf choose(vi mask, vf a, vf b) {
     return (vf)((mask & (vi)a) | (~mask & (vi)b));
 }
 
-/* The larger of the two; b where either is NaN. */
+/* The larger of the two; b if either is NaN. */
 INLINE vf vf_max(vf a, vf b) {
 #if defined(__AVX512F__)
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -64,7 +64,7 @@ INLINE vf vf_max(vf a, vf b) {
 #endif
 }
 
-/* The smaller of the two; b where either is NaN. */
+/* The smaller of the two; b if either is NaN. */
 INLINE vf vf_min(vf a, vf b) {
 #if defined(__AVX512F__)
     return (vf)_mm512_min_ps((__m512)a, (__m512)b);
@@ -142,7 +142,8 @@ INLINE void store_bf16(uint16_t *p, vf x) {
     *(vh_memory *)p = narrow(x);
 }
 
-/* Elements i.. of f32 or bf16 memory. Call with a constant dtype where speed matters. */
+/* Loads elements i to i + LANES - 1 of f32 or bf16 memory. Call with a constant dtype where speed
+ * matters. */
 INLINE vf load_as(const void *p, enum dtype dtype, int64_t i) {
     if (dtype == DTYPE_F32)
         return load((const float *)p + i);
@@ -205,8 +206,8 @@ INLINE void transpose(vu x[LANES]) {
     }
 }
 
-/* Load from, or store to (with `accumulate`: add to), elements i.. of memory that has `count`
- * elements left from there. Call with a constant dtype. */
+/* Loads or stores elements i.. of memory that has only `count` elements left from there. With
+ * `accumulate`, a store adds to the memory. Call with a constant dtype. */
 INLINE vf load_up_to(const void *p, enum dtype dtype, int64_t i, int64_t count) {
     return count >= LANES ? load_as(p, dtype, i) : load_some(p, dtype, i, count);
 }
@@ -249,7 +250,7 @@ INLINE vf vf_exp2(vf x) {
     vf shifted = x + magic;
     vf f = x - (shifted - magic); /* -0.5 .. 0.5 */
     vf scale = (vf)((vu)shifted << 23);
-    /* Minimax for (2^f - 1) / f, relative error of 2^f 9.2e-8. */
+    /* Minimax polynomial for (2^f - 1) / f; the relative error of 2^f is 9.2e-8. */
     vf p = splat(0x1.5bb9fcp-10f);
     p = p * f + 0x1.3cea9ep-7f;
     p = p * f + 0x1.c6b754p-5f;

@@ -10,12 +10,12 @@
  * of the direct sum, where the usual points 0, +-1, +-2 give 10 times; m = 2 gives 1.5 times.
  *
  * Nearest upsampling costs nothing here: it is a different index of the input pixel. Its gradient
- * sums two by two pixels of a tile before they are stored. A gradient's filters are turned, a
- * square of inputs and outputs at a time, on their way into their transform.
+ * sums two by two pixels of a tile before they are stored. A gradient's filters are transposed, a
+ * square of inputs and outputs at a time, before they are transformed.
  *
- * Two ways round, by the size of all transformed filters U (four times the weight):
- *  - U is small (FUSED_BYTES): it is made once, and a task takes a few tiles all the way; nothing
- *    between its input and its output pixels leaves the second-level cache.
+ * There are two ways, chosen by the size of all transformed filters U (four times the weight):
+ *  - U is small (FUSED_BYTES): U is made once, and a task computes a few tiles from input to output
+ *    pixels; nothing in between leaves the second-level cache.
  *  - U is large: tiles are taken in chunks whose transformed input V stays in the third-level
  * cache, and a task takes CHUNK_PANELS panels of output channels: it transforms their filters for
  *    CHUNK_K inputs at a time, multiplies, and transforms back.
@@ -25,10 +25,10 @@
 #include <omp.h>
 
 #define FUSED_BYTES (64 << 20) /* of U */
-#define FUSED_TILES 48         /* at most, of a task */
+#define FUSED_TILES 48         /* tiles per task, at most */
 #define CHUNK_BYTES (12 << 20) /* of V */
 #define CHUNK_PANELS 4         /* of a task */
-#define CHUNK_K 320            /* input channels of U that a task makes at a time */
+#define CHUNK_K 320            /* input channels that a task transforms at a time */
 #define TILE_MAX 6
 #define POINTS_MAX (TILE_MAX * TILE_MAX)
 #define SPREAD 16 /* floats between the planes, so that they do not share cache sets */
@@ -101,26 +101,26 @@ INLINE void output_line(int m, const vf *p, int step, vf *out, int out_step) {
 /* The sizes and buffers of one call. */
 struct plan {
     const struct matmul_job *job;
-    bool enlarge;                    /* pixels of x are read twice by twice */
-    bool pool;                       /* two by two pixels are summed for one of y */
-    int64_t h, w;                    /* of what the tiles cut */
-    int64_t tiles_y, tiles_x, tiles; /* tiles of all rows */
+    bool enlarge;                    /* x is read as if enlarged two by two */
+    bool pool;                       /* two by two pixels are summed into one of y */
+    int64_t h, w;                    /* size of the image that is cut into tiles */
+    int64_t tiles_y, tiles_x, tiles; /* `tiles` counts those of all rows */
     bool fused;
     int64_t chunk;         /* tiles in V */
-    int64_t part;          /* tiles of a task */
+    int64_t part;          /* tiles per task */
     int64_t panels;        /* of a task */
     int64_t plane;         /* floats from one point of V to the next */
     int64_t filter_k;      /* input channels in U */
     int64_t filter_plane;  /* floats from one point of U to the next, for one panel */
-    int64_t product_plane; /* the same of the products */
+    int64_t product_plane; /* floats from one point of products to the next */
     size_t shared_bytes, thread_bytes;
     float *shared; /* V [t * t][chunk][k]; fused: U [panel][t * t][k][PANEL] */
-    char *threads; /* each: U [t * t][filter_k][PANEL], or fused V; then products
-                      [t * t][part][panels][PANEL] */
+    char *threads; /* each: U [t * t][filter_k][PANEL] (fused: V), then products [t *
+                      t][part][panels][PANEL] */
 };
 
-/* Tiles of a fused task: as many as share the reading of U best, but few enough that the threads
- * end together. */
+/* Returns the tiles per fused task: enough to share the reading of U, but few enough that all
+ * threads end at about the same time. */
 static int64_t fused_tiles(int64_t tiles) {
     int64_t threads = omp_get_max_threads(), best = FUSED_TILES, best_cost = INT64_MAX;
     for (int64_t n = FUSED_TILES; n >= 12; n -= 12) {
@@ -155,7 +155,7 @@ static struct plan make_plan(const struct matmul_job *job, int m) {
         int64_t fits = CHUNK_BYTES / (points * k * (int64_t)sizeof(float));
         int64_t chunks = fits < TILE_ROWS ? plan.tiles : (plan.tiles + fits - 1) / fits;
         plan.chunk = (plan.tiles + chunks - 1) / chunks;
-        /* With more threads than tasks, a chunk is cut into parts too. */
+        /* If there are more threads than tasks, a chunk is also divided into parts. */
         plan.panels = panels < CHUNK_PANELS ? panels : CHUNK_PANELS;
         int64_t groups = (panels + plan.panels - 1) / plan.panels;
         int64_t parts = (2 * threads + groups - 1) / groups;
@@ -181,7 +181,7 @@ static float *thread_memory(const struct plan *plan) {
     return (float *)(plan->threads + (size_t)omp_get_thread_num() * plan->thread_bytes);
 }
 
-/* V of one tile: out[point * plane][k]. */
+/* Computes V of one tile: out[point * plane][k]. */
 INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t tile, float *out) {
     const struct matmul_job *job = plan->job;
     const int t = m + 2;
@@ -217,7 +217,7 @@ INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t t
     }
 }
 
-/* The nine taps of LANES filters become points, `plane` floats apart. */
+/* Transforms the nine taps of LANES filters into points, which are `plane` floats apart. */
 INLINE void transform_taps(int m, const vf g[9], int64_t plane, float *out) {
     const int t = m + 2;
     vf half[3 * TILE_MAX], u[POINTS_MAX];
@@ -232,13 +232,13 @@ INLINE void transform_taps(int m, const vf g[9], int64_t plane, float *out) {
         store(out + j * plane, u[j]);
 }
 
-/* transform_filter of a turned weight, LANES inputs at a time. */
+/* Does what transform_filter does, for a turned weight, LANES inputs at a time. */
 INLINE void transform_turned(
     int m, const struct plan *plan, int64_t panel, int64_t first, int64_t length, float *out) {
     const struct matmul_weight *weight = plan->job->weight;
     for (int64_t i = 0; i < length; i += LANES) {
         float taps[9][LANES * PANEL] __attribute__((aligned(64)));
-        for (int j = 0; j < 9; j++) /* dx's tap j is the forward's from the other end */
+        for (int j = 0; j < 9; j++) /* dx uses the forward's taps in reverse order */
             MATMUL(turned_block)(weight, panel, (8 - j) * weight->k + first + i, LANES, taps[j]);
         for (int64_t c = 0; c < LANES * PANEL; c += LANES) {
             vf g[9];
@@ -250,7 +250,8 @@ INLINE void transform_turned(
     }
 }
 
-/* U of inputs [first, first + length) of one panel: out[point * filter_plane][length][PANEL]. */
+/* Computes U of inputs [first, first + length) of one panel: out[point *
+ * filter_plane][length][PANEL]. */
 INLINE void transform_filter(
     int m, const struct plan *plan, int64_t panel, int64_t first, int64_t length, float *out) {
     const struct matmul_weight *weight = plan->job->weight;
@@ -275,7 +276,7 @@ INLINE void transform_filter(
     }
 }
 
-/* Sums of two by two pixels of a tile, of those that are in the picture. */
+/* Sums two by two pixels of a tile. Pixels outside the picture count as zero. */
 INLINE void pool_tile(int m, const struct plan *plan, int64_t top, int64_t left, vf *y) {
     for (int i = 0; i < m * m; i++) {
         const int64_t to = i / m / 2 * m + i % m / 2;
@@ -284,7 +285,7 @@ INLINE void pool_tile(int m, const struct plan *plan, int64_t top, int64_t left,
     }
 }
 
-/* Back to pixels: one panel of one tile, with bias, row_add and residual. */
+/* Transforms one panel of one tile back to pixels; adds bias, row_add and residual. */
 INLINE void transform_output(
     int m, bool bf16, const struct plan *plan, const float *products, int64_t tile, int64_t panel) {
     const struct matmul_job *job = plan->job;
@@ -325,7 +326,7 @@ INLINE void transform_output(
     }
 }
 
-/* Products of `count` tiles of V with the panels of U, inputs [at, at + length). */
+/* Multiplies `count` tiles of V with the panels of U, for inputs [at, at + length). */
 static void multiply(const struct plan *plan, int points, const float *input, int64_t count,
     int64_t at, int64_t length, int64_t panels, const float *filter, float *products) {
     int64_t k = plan->job->weight->k, stride = plan->panels * PANEL;
@@ -344,7 +345,7 @@ static void multiply(const struct plan *plan, int points, const float *input, in
     }
 }
 
-/* Finishes `count` tiles from `first` on, panels from `panel` on. */
+/* Transforms back and writes `count` tiles from `first` on, for the panels from `panel` on. */
 INLINE void finish(int m, bool bf16, const struct plan *plan, const float *products, int64_t first,
     int64_t count, int64_t panel, int64_t panels) {
     for (int64_t r = 0; r < count; r++)
@@ -375,7 +376,8 @@ INLINE void run_fused(int m, bool bf16, const struct plan *plan) {
     }
 }
 
-/* Some panels for `count` slots of the chunk from `slot` on; the chunk starts at tile `first`. */
+/* Computes the panels from `panel` on for `count` slots of the chunk, from `slot` on. The chunk's
+ * slot 0 is tile `first`. */
 INLINE void run_panels(int m, bool bf16, const struct plan *plan, int64_t first, int64_t slot,
     int64_t count, int64_t panel) {
     const int points = (m + 2) * (m + 2);

@@ -9,7 +9,7 @@ __device__ __forceinline__ float gelu(float x) {
     return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
 }
 
-/* gelu for results that are rounded to 16 bits, in half as many instructions: x/2 + |x/2|
+/* gelu for results that are rounded to 16 bits; takes half as many instructions. x/2 + |x/2|
  * erf(|x|/sqrt 2), with erf by Abramowitz and Stegun's 7.1.26, absolute error at most 1.5e-7. */
 __device__ __forceinline__ float short_gelu(float x) {
     const float half = 0.5f * x;
@@ -64,7 +64,7 @@ __device__ __forceinline__ float gelu_slope(float x) {
            x * 0.39894228040143268f * expf(-0.5f * x * x);
 }
 
-/* activate'(x) */
+/* The derivative of activate(x). */
 __device__ __forceinline__ float activation_slope(float x, enum activation activation) {
     switch (activation) {
     case ACTIVATION_SILU: {

@@ -25,13 +25,13 @@ static bool figures(struct device_figures *out, struct error *err) {
     return true;
 }
 
-/* Weights and activations have one dtype here. */
+/* On a GPU, activations have the dtype of the weights. */
 static enum dtype same_dtype(enum dtype weight_dtype) {
     return weight_dtype;
 }
 
-/* bf16 has float32's range, and the CPU's default rounds to it; chips before 8.0 only multiply
- * f16. */
+/* bf16 is the default where the chip has it: it has float32's range, and it is the CPU's default
+ * too. Chips before 8.0 multiply only f16. */
 static void choose_dtypes(int capability) {
     table.weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_F16;
     table.default_dtype = DTYPE_F16;

@@ -1,6 +1,6 @@
-/* Inside kernels/cuda/: the entries of its table, bool cuda_NAME(const struct NAME_args *args,
- * struct error *err) for each operation. Each is defined in the file named after it or after its
- * kind. */
+/* Inside kernels/cuda/: the entries of the CUDA table, bool cuda_NAME(const struct NAME_args *args,
+ * struct error *err) for each operation. Each entry is defined in the file that is named after the
+ * operation or its kind. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 

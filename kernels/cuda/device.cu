@@ -9,7 +9,7 @@
 
 static struct {
     bool open;
-    bool overlapping;       /* the kernel launched last wanted to overlap */
+    bool overlapping;       /* the last kernel is written for overlapping */
     bool lost;              /* set once, after the message; read by any thread */
     char lost_message[256]; /* written under lost_lock, before lost is set, and never again */
     cudaStream_t stream;
@@ -19,9 +19,9 @@ static struct {
 
 static pthread_mutex_t lost_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The errors after which the runtime's documentation tells the process to end, and those that say
- * that an open device is gone: everything later would fail or be wrong. An unknown error counts as
- * fatal, since what it left behind is unknown. */
+/* Whether an error makes the device unusable for this process. These are the errors after which the
+ * runtime's documentation tells the process to end, and errors that say that an open device is
+ * gone. An unknown error counts as fatal, because its effects are unknown. */
 static bool is_fatal(cudaError_t status) {
     switch (status) {
     case cudaErrorDevicesUnavailable:
@@ -71,8 +71,8 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
         return error_set(err, ERROR_DEVICE_LOST, "%s", device.lost_message);
     if (status == cudaSuccess)
         return true;
-    /* Clears the error that the runtime keeps for the next cudaGetLastError, which would otherwise
-     * blame another call. */
+    /* Clears the error that the runtime keeps, or the next cudaGetLastError would blame another
+     * call for it. */
     (void)cudaGetLastError();
     if (status == cudaErrorMemoryAllocation)
         return error_set(err, ERROR_NO_MEMORY, "%s: the GPU's memory is full", what);
@@ -84,8 +84,8 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
         cudaGetErrorName(status));
 }
 
-/* Only its attributes are queried, which are those of every kernel here. A chip that no code of
- * this build runs on has none. */
+/* Never launched; only its attributes are read. They are those of every kernel here. On a chip that
+ * this build has no code for, it has none. */
 static __global__ void probe() {
 }
 
@@ -107,8 +107,8 @@ static bool read_properties(int index, struct cuda_properties *out, struct error
                "cudaDeviceGetPCIBusId", err);
 }
 
-/* Reads a switch in the environment that is on unless it is 0: for measuring what the feature is
- * worth, and for finding the cause of a fault. */
+/* Reads a switch from the environment. A feature is on unless its switch is 0. Switches are for
+ * measuring what a feature is worth, and for finding the cause of a fault. */
 static bool is_off(const char *name, bool *off, struct error *err) {
     const char *text = getenv(name);
     *off = text && strcmp(text, "0") == 0;
@@ -121,7 +121,7 @@ static bool read_switches(struct cuda_properties *out, struct error *err) {
            is_off("LATENTD_CUDA_CLUSTERS", &out->no_clusters, err);
 }
 
-/* Checks that there is such a device. */
+/* Checks that the device exists. */
 static bool find(int index, struct error *err) {
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);

@@ -33,8 +33,8 @@ struct cuda_properties {
     int index;
     char name[64];
     int capability; /* 10 * major + minor: 75, 80, 90, ... */
-    int code; /* the same number for the code that was loaded: lower than capability if this build
-                 has no code for the chip itself, which then translates older PTX */
+    int code; /* the same for the loaded code: lower than capability if this build has no code for
+                 the chip, which then translates older PTX */
     int multiprocessors;
     bool no_overlap, no_clusters;  /* LATENTD_CUDA_OVERLAP=0, LATENTD_CUDA_CLUSTERS=0 */
     size_t shared_bytes_per_block; /* with cudaFuncSetAttribute's opt-in */
@@ -44,10 +44,10 @@ struct cuda_properties {
     char bus_id[32];
 };
 
-/* Opens the device for the rest of the process. ERROR_NOT_FOUND without a driver or such a device,
- * ERROR_UNSUPPORTED for a chip that this build has no code for, ERROR_INVALID if a switch in the
- * environment is neither 0 nor 1. A second call succeeds for the same index and fails for
- * another. */
+/* Opens the device for the rest of the process. Returns ERROR_NOT_FOUND if there is no driver or no
+ * such device, ERROR_UNSUPPORTED if this build has no code for the chip, and ERROR_INVALID if a
+ * switch in the environment is neither 0 nor 1. A second call succeeds for the same index and fails
+ * for another. */
 bool cuda_open(int index, struct error *err) __attribute__((warn_unused_result));
 /* The properties of the open device. */
 const struct cuda_properties *cuda_get_properties(void);
@@ -62,31 +62,31 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err);
 cudaStream_t cuda_stream(void);
 
 /* Returns whether this kernel may start while the one before it is still ending. Called for every
- * launch, in order. `wanted`: the kernel is written for that. The answer is false with code for
- * chips before sm_90, which lack griddepcontrol; with LATENTD_CUDA_OVERLAP=0; and directly after a
- * kernel that is not written for it, because that kernel may have written memory that others read
- * without waiting first, as gemm_hopper reads weights. */
+ * launch, in order. `wanted`: the kernel is written for overlapping. The answer is false with code
+ * for chips before sm_90, which lack griddepcontrol, and with LATENTD_CUDA_OVERLAP=0. It is also
+ * false directly after a kernel that is not written for overlapping: that kernel may have written
+ * memory that others read without waiting first, as gemm_hopper reads weights. */
 bool cuda_may_overlap(bool wanted);
 
-/* Makes the next kernel start only when what is queued before it has ended. Called wherever
- * anything but a kernel is queued. */
+/* Makes the next kernel start only after everything queued before it has ended. Call it whenever
+ * something other than a kernel is queued. */
 void cuda_forbid_overlap(void);
 
-/* Returns the entries' scratch, CUDA_WORKSPACE_BYTES of device memory without an owner: whatever is
- * queued next may overwrite it. A kernel that starts before the previous one has ended
- * (programmatic launch) must not touch it before griddepcontrol_wait(). NULL if `bytes` is more
- * than there is. */
+/* Returns the scratch memory that all entries share, CUDA_WORKSPACE_BYTES of device memory.
+ * Whatever is queued next may overwrite it. A kernel that starts before the previous one has ended
+ * (programmatic launch) must not touch it before griddepcontrol_wait(). NULL if `bytes` is larger
+ * than the scratch memory. */
 void *cuda_workspace(size_t bytes);
 
-/* Whether calls are being recorded instead of run: nothing may be measured or waited for. */
+/* Whether calls are being recorded instead of run. If so, nothing may be measured or waited for. */
 bool cuda_is_recording(void);
 
-/* Makes the device current for the calling thread. Every public entry into this folder that may
- * come from a different thread than the last one begins with it. */
+/* Makes the device current for the calling thread. Every public entry into this folder that any
+ * thread may call begins with it. */
 bool cuda_enter(struct error *err);
 
-/* Device memory for weights, and copies into it in the order of the stream, as in struct
- * device_memory. */
+/* Allocates device memory for weights, and copies into it in the order of the stream, as struct
+ * device_memory does. */
 bool cuda_weights_alloc(size_t bytes, void **out, struct error *err)
     __attribute__((warn_unused_result));
 void cuda_weights_release(void *block, size_t bytes);
@@ -97,8 +97,9 @@ bool cuda_upload(void *to, const void *from, size_t bytes, struct error *err)
 extern const struct device_memory cuda_memory;
 extern const struct recorder cuda_recorder;
 
-/* The chip's own counters (NVML), if the driver's library is there: the per cent of the last
- * moments in which a kernel ran, and in which memory was moved; otherwise -1 and -1. Any thread. */
+/* Reads the chip's own counters (NVML), if the driver's library is present. *percent: how much of
+ * the last moments a kernel was running; *memory_percent: how much of them memory was being moved.
+ * Both are -1 if unknown. Any thread. */
 void cuda_utilisation(const char *bus_id, int *percent, int *memory_percent);
 
 #ifdef __cplusplus

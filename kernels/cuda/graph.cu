@@ -1,5 +1,5 @@
-/* The recorder: the kernels launched on the engine's stream between begin and end become a CUDA
- * graph, and a step is one launch of it. */
+/* The recorder. The kernels launched on the engine's stream between begin and end become a CUDA
+ * graph, which a replay launches as a whole. */
 #include "kernels/cuda/device.h"
 
 #include <stdlib.h>
@@ -18,8 +18,8 @@ bool cuda_is_recording(void) {
 static bool graph_begin(struct error *err) {
     if (!cuda_enter(err))
         return false;
-    cuda_forbid_overlap(); /* what precedes the first kernel is not known */
-    /* Thread-local mode: other threads may ask for memory figures meanwhile. */
+    cuda_forbid_overlap(); /* the kernel before the graph is not known */
+    /* Thread-local mode, because other threads may query memory figures during the capture. */
     recording_now = cuda_ok(cudaStreamBeginCapture(cuda_stream(), cudaStreamCaptureModeThreadLocal),
         "starting a graph", err);
     return recording_now;

@@ -15,12 +15,12 @@ struct launch_shape {
     size_t shared_bytes; /* dynamic, at most what the device has */
     dim3 cluster;        /* blocks of the grid in one cluster (sm_90); 1 x 1 x 1: none */
     bool overlap; /* may start while the previous kernel is ending, if cuda_may_overlap allows it;
-                     the kernel then calls griddepcontrol_wait() before it touches anything of the
-                     previous one */
+                     the kernel must then call griddepcontrol_wait() before it touches what the
+                     previous one wrote */
 };
 
 /* Queues kernel(arguments...) on cuda_stream(). Returns false with an error that names the kernel
- * if the launch was refused. A fault while it runs is reported by a later call. */
+ * if the launch was refused. A fault while the kernel runs is reported by a later call. */
 template <class... Parameters, class... Arguments>
 static inline bool launch_kernel(const struct launch_shape *shape, const char *name,
     struct error *err, void (*kernel)(Parameters...), Arguments... arguments) {
@@ -48,8 +48,7 @@ static inline bool launch_kernel(const struct launch_shape *shape, const char *n
         a->id = cudaLaunchAttributeProgrammaticStreamSerialization;
         a->val.programmaticStreamSerializationAllowed = 1;
     }
-    /* More than 48 KiB needs an explicit permission, once for each kernel; asking again costs
-     * little. */
+    /* More than 48 KiB needs an explicit permission, once per kernel. Asking again costs little. */
     if (shape->shared_bytes > 48 << 10 &&
         !cuda_ok(cudaFuncSetAttribute(
                      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shape->shared_bytes),

@@ -4,8 +4,7 @@
 
 #include "kernels/cuda/launch.cuh"
 
-/* Launches without a cluster and with an early start: the kernel begins with
- * griddepcontrol_wait(). */
+/* Launches without a cluster and with overlap: the kernel must begin with griddepcontrol_wait(). */
 template <class... Parameters, class... Arguments>
 static inline bool launch(void (*kernel)(Parameters...), dim3 grid, int threads,
     size_t shared_bytes, const char *name, struct error *err, Arguments... arguments) {

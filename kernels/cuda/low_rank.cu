@@ -4,9 +4,9 @@
  *   y[token][first + j] += sum over r of t[token][r] up[j][r]
  *
  * A block takes TOKENS tokens of one row. It goes through the panels of 16 ranks of all terms of
- * its row, as many at a time as its registers hold sums of (a pass), and reads x once for all of
- * them; t stays in shared memory. Terms to the same outputs are added before y is rounded, if they
- * are in one pass.
+ * its row, in passes of as many panels as its registers have room for. A pass reads x once for all
+ * its panels and keeps t in shared memory. Terms with the same outputs are added before y is
+ * rounded, if they are in one pass.
  *
  * The terms of a row are read from device memory, so that a recorded call keeps its arguments while
  * the terms change.
@@ -20,16 +20,16 @@
 
 #define THREADS 256
 #define TOKENS 64
-#define TOKENS_EACH 4 /* per thread; threads are 16 lanes of a panel by 16 groups of tokens */
+#define TOKENS_EACH 4 /* tokens per thread; threads are 16 lanes of a panel by 16 groups */
 #define PASS 8        /* panels */
-#define STEP 32       /* inputs that are loaded at once */
-/* A line of 64 tokens, and 16 bytes that spread lines over the banks. */
+#define STEP 32       /* inputs loaded at once */
+/* A line has 64 tokens, and 16 bytes more so that lines begin in different banks. */
 #define LINE (TOKENS + 4)
 
 struct low_rank {
     const void *x;                     /* [rows][h][w][k] */
     void *y;                           /* [rows][h_out][w_out][channels] */
-    const struct low_rank_span *spans; /* of the rows' terms */
+    const struct low_rank_span *spans; /* where each row's terms are */
     const struct low_rank_term *terms;
     int rows, h, w, h_out, w_out, k, channels;
     int taps, stride, before, shift; /* as in struct gemm */
@@ -48,7 +48,7 @@ struct pass {
     int count;
 };
 
-/* Fills the pass from panel *panel of term *term on, and advances both. */
+/* Fills the pass with panels from panel *panel of term *term on, and advances both past them. */
 __device__ __forceinline__ void pass_next(
     const struct low_rank_term *terms, uint32_t count, uint32_t *term, int *panel, struct pass *p) {
     p->count = 0;
@@ -68,7 +68,8 @@ __device__ __forceinline__ void pass_next(
     }
 }
 
-/* The pixel of x that tap `tap` of output token `token` of a row reads; negative outside. */
+/* Returns the pixel of x that tap `tap` of output token `token` of a row reads; negative outside
+ * the image. */
 __device__ __forceinline__ int64_t source(const struct low_rank &g, int token, int tap) {
     if (token >= g.h_out * g.w_out)
         return -1;
@@ -81,7 +82,8 @@ __device__ __forceinline__ int64_t source(const struct low_rank &g, int token, i
     return (int64_t)(y >> g.shift) * g.w + (x >> g.shift);
 }
 
-/* s->x[i][token] = x[tap of token first + token][from + i], zeros beyond k and outside. */
+/* s->x[i][token] = x[tap of token first + token][from + i], with zeros beyond k and outside the
+ * image. */
 template <class T>
 __device__ __forceinline__ void load_inputs(
     const struct low_rank &g, const T *x, int first, int tap, int from, struct low_rank_shared *s) {
@@ -92,7 +94,7 @@ __device__ __forceinline__ void load_inputs(
     }
 }
 
-/* s->t = scale * (x . down) of the pass's panels. */
+/* s->t = scale * (x . down), for the panels of the pass. */
 template <class T>
 __device__ __forceinline__ void inner_products(const struct low_rank &g, const T *x, int first,
     const struct pass &p, struct low_rank_shared *s) {
@@ -142,7 +144,7 @@ __device__ __forceinline__ bool same_outputs(
     return a->first == b->first && a->n == b->n;
 }
 
-/* Adds to y the pass's panels from `from` on that have the same outputs as panel `from`. */
+/* Adds to y the panels of the pass, from `from` on, that have the same outputs as panel `from`. */
 template <class T>
 __device__ __forceinline__ void add_outputs(const struct low_rank &g, T *y, int first,
     const struct pass &p, int from, const struct low_rank_shared *s) {

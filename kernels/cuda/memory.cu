@@ -1,18 +1,18 @@
-/* The device's memory: a pool of large blocks for weights, plain blocks for arenas, and pinned host
- * memory through which everything is copied, so that no copy waits for page faults. */
+/* The device's memory: a pool of large blocks for weights and plain blocks for arenas. All copies
+ * go through pinned host memory, so that they do not wait for page faults. */
 #include "kernels/cuda/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A block of the weights pool; larger requests get one of their own. */
+/* Size of a block of the weights pool. A larger request gets a block of its own. */
 #define BLOCK_BYTES ((size_t)64 << 20)
 /* The pinned ring for uploads: the host fills one slot while the others are being copied. */
 #define SLOTS 4
 #define SLOT_BYTES ((size_t)4 << 20)
-/* Device memory that must not be planned with: the driver takes it later, for the code of kernels
- * at their first launch, their local memory, and graphs. */
+/* Device memory that plans must leave free. The driver takes it later, for graphs, for the code of
+ * kernels at their first launch, and for their local memory. */
 #define SPARE_BYTES ((size_t)256 << 20)
 
 struct block {
@@ -52,13 +52,14 @@ static bool device_alloc(size_t bytes, void **out, struct error *err) {
     return cuda_ok(cudaMalloc(out, bytes), what, err);
 }
 
-/* Memory of a lost device is not freed; it goes with the process. */
+/* Frees device memory. Memory of a lost device is not freed; it is released when the process
+ * ends. */
 static void device_free(void *block) {
     if (cuda_enter(NULL))
         (void)cudaFree(block); /* waits for queued work */
 }
 
-/* Page-locked memory of the host, which has its own limits. */
+/* Allocates page-locked host memory. The system limits it separately from other memory. */
 static bool host_alloc(size_t bytes, const char *what, void **out, struct error *err) {
     *out = NULL;
     const cudaError_t status = cudaHostAlloc(out, bytes, cudaHostAllocDefault);
@@ -196,7 +197,7 @@ bool cuda_upload(void *to, const void *from, size_t bytes, struct error *err) {
         size_t piece = bytes - done < SLOT_BYTES ? bytes - done : SLOT_BYTES;
         int slot = memory.ring_next;
         char *pinned = memory.ring + (size_t)slot * SLOT_BYTES;
-        /* Waits for the copy that used this slot before; an event that was never recorded counts as
+        /* Wait for the last copy from this slot. An event that was never recorded counts as
          * done. */
         if (!cuda_ok(cudaEventSynchronize(memory.ring_done[slot]), "waiting for a copy", err))
             return false;

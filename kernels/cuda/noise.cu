@@ -1,6 +1,6 @@
-/* noise: torch.randn of torch's CUDA generator. Philox in integers is the same everywhere.
- * Box-Muller takes the sine of pi times a number, which needs no reduction and no table. A value
- * lies within 2e-6 of the host's (and of torch's own, which uses the fast sine). */
+/* noise: torch.randn of torch's CUDA generator. Philox uses integers and is the same everywhere.
+ * Box-Muller takes the sine of pi times a number, which needs no argument reduction and no table. A
+ * value differs by at most 2e-6 from the host's, and from torch's own, which uses the fast sine. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/philox.cuh"
@@ -10,10 +10,10 @@
 
 #define NOISE_ROWS 64
 
-/* Passed by value: 1 KiB of kernel parameters. */
+/* The arguments, passed by value: 1 KiB of kernel parameters. */
 struct noise {
     float *y;
-    int64_t width;   /* numbers of a row */
+    int64_t width;   /* numbers per row */
     int64_t threads; /* of torch's kernel, not of this one */
     int rounds;
     uint64_t seeds[NOISE_ROWS], offsets[NOISE_ROWS];
@@ -29,7 +29,7 @@ __device__ __forceinline__ void normalize(uint32_t x, uint32_t y, float *first, 
     *second = radius * cosine;
 }
 
-/* Grid: x and its rounds count torch's threads, y rows. */
+/* Grid: x, and the rounds of the loop, count torch's threads; y counts rows. */
 __global__ void __launch_bounds__(PHILOX_BLOCK_THREADS) draw(const struct noise n) {
     griddepcontrol_wait();
     griddepcontrol_launch();

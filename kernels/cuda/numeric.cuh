@@ -41,7 +41,7 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
         : (dtype) == DTYPE_BF16 ? function<__nv_bfloat16>(__VA_ARGS__)                             \
                                 : function<float>(__VA_ARGS__))
 
-/* The words that memory moves at once, by size in bytes. */
+/* The integer types that memory instructions move at once, by size in bytes. */
 template <int BYTES> struct word_type;
 template <> struct word_type<2> { typedef unsigned short type; };
 template <> struct word_type<4> { typedef unsigned type; };
@@ -54,8 +54,8 @@ template <class T, int V> union word {
     T element[V];
 };
 
-/* Converts all elements of a word. A bf16 is the upper half of an f32, so each of two in 32 bits
- * takes one operation, where converting a single element takes two. */
+/* Converts all elements of a word. A bf16 is the upper half of an f32, so two bf16 in 32 bits take
+ * one operation each; a single bf16 takes two. */
 template <class T, int V>
 __device__ __forceinline__ void word_to_float(union word<T, V> w, float *to) {
 #pragma unroll

@@ -1,5 +1,6 @@
-/* The chip's utilisation, which the CUDA runtime does not know, from the driver's management
- * library if it is there. Its few functions are declared here, as its ABI defines them. */
+/* The chip's utilisation. The CUDA runtime does not report it, so it is read from the driver's
+ * management library, if present. The library's few functions are declared here, as its ABI defines
+ * them. */
 #include "kernels/cuda/device.h"
 
 #include <dlfcn.h>

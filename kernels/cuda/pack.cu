@@ -1,7 +1,7 @@
 /* Packs weights into device memory, in the form that the kernels of gemm.cuh read: [n][tap][c_in]
- * in the activations' dtype; GEGLU's value and gate rows alternate; CONV_3X3_UP has the four phases
- * in addition. The file's bytes are copied to scratch memory and rearranged there by a kernel, so
- * that the host touches each weight once. */
+ * in the activations' dtype. GEGLU's value and gate rows alternate. CONV_3X3_UP also has the four
+ * phases. The file's bytes are copied to scratch memory and rearranged there by a kernel, so that
+ * the host touches each weight only once. */
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numeric.cuh"
@@ -12,7 +12,8 @@
 #define PACK_THREADS 256
 #define PACK_BLOCKS 2048
 
-/* Rows [first, first + count) of a weight [n][c_in][taps], or, `turned`, [n][taps][c_in]. */
+/* The arguments of pack_rows: rows [first, first + count) of a weight [n][c_in][taps] or, with
+ * `turned`, [n][taps][c_in]. */
 struct pack {
     const void *from;
     void *to;
@@ -20,8 +21,8 @@ struct pack {
     bool geglu, phases, turned;
 };
 
-/* The 3x3 taps of one line (or column) that read the same pixel of the doubled image: tap `a` of
- * the two of a phase is taps first .. last of the three. */
+/* Sets the 3x3 taps of one line (or column) that read the same pixel of the small image: taps first
+ * .. last of the three become tap `a` of the phase's two. */
 __device__ __forceinline__ void phase_taps(int parity, int a, int *first, int *last) {
     *first = a == 0 ? 0 : parity == 0 ? 1 : 2;
     *last = a == 1 ? 2 : parity == 0 ? 0 : 1;
@@ -66,7 +67,7 @@ static bool pack_from(const struct pack *p, enum dtype to, struct error *err) {
     int64_t blocks = (elements + PACK_THREADS - 1) / PACK_THREADS;
     if (blocks > PACK_BLOCKS)
         blocks = PACK_BLOCKS;
-    /* Without overlap: a product that follows requests weights before the kernel ahead of it has
+    /* No overlap: a product that follows requests its weights before the kernel ahead of it has
      * ended. */
     const struct launch_shape shape = { dim3((unsigned)blocks), dim3(PACK_THREADS), 0, dim3(1),
         false };
@@ -111,12 +112,13 @@ static bool upload(const struct tensor *tensor, int c_in, int taps, bool geglu, 
     return true;
 }
 
-/* The file's row that lies in row `row` on the device. */
+/* Returns the row of the file that is stored in row `row` on the device. */
 static int64_t file_row(const struct packed *p, int64_t row) {
     return p->geglu ? row % 2 * (p->n / 2) + row / 2 : row;
 }
 
-/* Reads out[n][width] from a device array of `dtype`, some rows at a time. */
+/* Copies a device array of `dtype` to out[n][width], in the file's row order, some rows at a
+ * time. */
 static bool unpack_rows(const struct packed *p, const void *from, enum dtype dtype, int64_t width,
     float *out, struct error *err) {
     const size_t row_bytes = (size_t)width * dtype_size(dtype);
@@ -147,7 +149,7 @@ extern "C" bool gemm_unpack(
     return true;
 }
 
-/* Packs f32 [n][taps][c_in] from the device's memory. */
+/* Packs `from`, f32 [n][taps][c_in] in the device's memory, into `to`. */
 static bool rewrite_rows(const struct packed *packed, const float *from, int64_t c_in, int taps,
     bool geglu, bool phases, enum dtype dtype, void *to, struct error *err) {
     const struct pack p = { from, to, (int)packed->n, 0, (int)packed->n, (int)c_in, taps, geglu,

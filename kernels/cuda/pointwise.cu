@@ -1,7 +1,7 @@
-/* Element by element: add, geglu, concat, combine, blend, convert. Memory bounds them, so most take
- * several elements at a time if all addresses are aligned to 16 bytes, and single elements
- * otherwise and in the tail, with the same arithmetic. Every loop except that of `transpose`
- * strides over the grid, so a grid need not cover its work. */
+/* Elementwise operations: add, geglu, concat, combine, blend, convert. Memory bandwidth limits
+ * them. Most therefore take several elements at a time if all addresses are aligned to 16 bytes;
+ * otherwise, and in the tail, they take single elements with the same arithmetic. Every loop except
+ * that of `transpose` strides over the grid, so a grid may be smaller than the work. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -30,7 +30,7 @@ __device__ __forceinline__ int64_t grid_stride() {
 
 /* ---- add: y = activation(a + b) ---- */
 
-/* The first 8 * vectors elements by eights, the others one by one. a may be y. */
+/* Takes the first 8 * vectors elements eight at a time, the others one by one. a may be y. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     add(const T *a, const T *b, T *y, int64_t n, int64_t vectors, enum activation activation) {
@@ -66,7 +66,7 @@ extern "C" bool cuda_add(const struct add_args *args, struct error *err) {
 
 /* ---- geglu: y[m][j] = h[m][j] * gelu(h[m][n/2 + j]) + residual[m][j] ---- */
 
-/* By eights if `vectors`, else by ones. residual may be y. */
+/* Takes eight elements at a time if `vectors`, else one. residual may be y. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     geglu(const T *h, const T *residual, T *y, int64_t items, int64_t half, bool vectors) {
@@ -108,8 +108,8 @@ extern "C" bool cuda_geglu(const struct geglu_args *args, struct error *err) {
 
 /* ---- concat: y[...][0..ca) = a, y[...][ca..ca+cb) = b ---- */
 
-/* U: the widest word that divides both parts of a line into whole words, wa and wb of them. A block
- * copies `lines` lines. */
+/* U is the widest word that divides both parts of a line into whole words: wa words of a, wb of b.
+ * A block copies `lines` lines at a time. */
 template <class U>
 __global__ void __launch_bounds__(THREADS)
     concat(const U *a, const U *b, U *y, int64_t count, int wa, int wb, int lines) {
@@ -143,7 +143,7 @@ extern "C" bool cuda_concat(const struct concat_args *args, struct error *err) {
     const int64_t size = (int64_t)dtype_size(args->y->dtype);
     const int64_t a_bytes = args->a->shape[last] * size, b_bytes = args->b->shape[last] * size;
     const int64_t count = tensor_elements(args->a) / args->a->shape[last];
-    /* The lowest set bit gives the power of two that all are multiples of. */
+    /* The lowest set bit is the largest power of two that divides all sizes and addresses. */
     const uint64_t bits = (uint64_t)a_bytes | (uint64_t)b_bytes | (uintptr_t)args->a->data |
                           (uintptr_t)args->b->data | (uintptr_t)args->y->data;
     if (bits % 16 == 0)
@@ -160,18 +160,19 @@ extern "C" bool cuda_concat(const struct concat_args *args, struct error *err) {
 
 #define COMBINE_ROWS 64
 
-/* Passed by value, as some 2.3 KiB of kernel parameters: nothing has to be uploaded or kept. */
+/* The arguments, passed by value as some 2.3 KiB of kernel parameters, so that nothing has to be
+ * uploaded or kept. */
 struct combine {
     const float *terms[COMBINE_MAX_TERMS];
     float *y;
     int64_t width; /* of a row */
     int count;
-    bool vectors; /* width is a multiple of 4 and all addresses of 16 */
+    bool vectors; /* width is a multiple of 4, all addresses of 16 bytes */
     float coefficients[COMBINE_ROWS][COMBINE_MAX_TERMS];
     float divisors[COMBINE_ROWS];
 };
 
-/* sum + w x, with the product rounded too. */
+/* sum + w x, where the product is rounded before it is added. */
 static __device__ __forceinline__ float add_product(float sum, float w, float x) {
     return __fadd_rn(sum, __fmul_rn(w, x));
 }
@@ -275,8 +276,9 @@ __global__ void __launch_bounds__(THREADS) convert(const A *x, B *y, int64_t n, 
 
 #define TILE 32
 
-/* y[row][j][i] = x[row][i][j] for x [rows][height][width], in tiles through shared memory so that
- * both sides move whole lines. Grid: x counts tiles of a row of the batch, y those rows. */
+/* y[row][j][i] = x[row][i][j] for x [rows][height][width], in tiles through shared memory, so
+ * that both reads and writes move whole lines. Grid: x counts tiles of a row of the batch, y
+ * those rows. */
 template <class A, class B>
 __global__ void __launch_bounds__(THREADS)
     transpose(const A *x, B *y, int height, int width, int tiles_wide) {
@@ -296,9 +298,9 @@ __global__ void __launch_bounds__(THREADS)
                 tile[lane * (TILE + 1) + r]);
 }
 
-/* The same for a matrix with one side so short (latents, pictures) that a tile would stay almost
- * empty. A thread moves the `few` elements at one position of the long side. `to_lines`: x is
- * [few][length]; else it is [length][few]. `to_lines`: x is [short][long], else [long][short]. */
+/* Transposes a matrix with one side so short (latents, pictures) that tiles would be almost empty.
+ * A thread moves the `few` elements at one position of the long side. With `to_lines`, x is
+ * [few][length], else [length][few]. */
 template <class A, class B>
 __global__ void __launch_bounds__(THREADS)
     transpose_short(const A *x, B *y, int64_t length, int few, bool to_lines) {

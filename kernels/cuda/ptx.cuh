@@ -65,7 +65,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
 #endif
 }
 
-/* The larger of two; NaN if either is. */
+/* The larger of x and y; NaN if one of them is NaN. */
 __device__ __forceinline__ float max_or_nan(float x, float y) {
 #ifdef __CUDACC__
     float z;
@@ -115,8 +115,8 @@ __device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(
     MMA_M16N8K16("bf16", EMULATOR_BF16);
 }
 
-/* c (16 x 8) += a (16 x 8) b (8 x 8) in f16: a[0] row group, a[1] row group + 8, columns 2 pair, 2
- * pair + 1; b rows 2 pair, 2 pair + 1 of column group. Needs sm_75. */
+/* c (16 x 8) += a (16 x 8) b (8 x 8) in f16. a[0]: row group, a[1]: row group + 8, both columns 2
+ * pair, 2 pair + 1. b: rows 2 pair, 2 pair + 1 of column group. Needs sm_75. */
 __device__ __forceinline__ void mma_m16n8k8_f16(float *c, const uint32_t *a, uint32_t b) {
 #ifdef __CUDACC__
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, "
@@ -144,9 +144,9 @@ __device__ __forceinline__ void mma_m16n8k8_f16(float *c, const uint32_t *a, uin
 #define LDMATRIX_X2(kind, is_trans) emulator_ldmatrix(r, shared, 2, is_trans)
 #endif
 
-/* Loads four 8x8 matrices of 16-bit elements: lane 8 i + r gives the address of row r (16 bytes,
- * aligned) of matrix i; lane 4 g + p gets elements 2 p, 2 p + 1 of row g of matrix i in r[i]. With
- * _trans: of column g. Needs sm_75. */
+/* Loads four 8x8 matrices of 16-bit elements. Lane 8 i + r gives the address of row r of matrix i
+ * (16 bytes, aligned). Lane 4 g + p gets elements 2 p, 2 p + 1 of row g of matrix i in r[i]; with
+ * _trans, of column g instead. Needs sm_75. */
 __device__ __forceinline__ void ldmatrix_x4(uint32_t *r, const void *shared) {
     LDMATRIX_X4("", false);
 }
@@ -155,7 +155,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t *r, const void *share
     LDMATRIX_X4(".trans", true);
 }
 
-/* The same for two matrices; the addresses of lanes 16 to 31 are not read. */
+/* ldmatrix_x4 for two matrices only; the addresses of lanes 16 to 31 are not read. */
 __device__ __forceinline__ void ldmatrix_x2(uint32_t *r, const void *shared) {
     LDMATRIX_X2("", false);
 }
@@ -164,9 +164,9 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t *r, const void *share
     LDMATRIX_X2(".trans", true);
 }
 
-/* Starts a copy of 16 bytes to shared memory, both addresses 16-byte aligned. If bytes < 16 the
- * rest is zeroed; with 0 nothing is read. The copy is complete for this thread after cp_async_wait;
- * other threads need a barrier after that. On sm_75 it is a plain copy. */
+/* Starts a copy of 16 bytes to shared memory; both addresses are 16-byte aligned. If bytes < 16,
+ * the rest is zeroed; if bytes is 0, nothing is read. The copy is complete for this thread after
+ * cp_async_wait; other threads need a barrier after that. On sm_75 it is a plain copy. */
 __device__ __forceinline__ void cp_async_16(void *shared, const void *global, int bytes) {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 800
@@ -230,7 +230,8 @@ template <int ID, int THREADS> __device__ __forceinline__ void named_barrier() {
 }
 
 /* Waits until the previous kernel in the stream has ended and its writes are visible. Does nothing
- * without launch_shape.overlap, and in code for chips before sm_90. */
+ * if the kernel was launched without launch_shape.overlap, and nothing in code for chips before
+ * sm_90. */
 __device__ __forceinline__ void griddepcontrol_wait() {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 900
@@ -241,8 +242,8 @@ __device__ __forceinline__ void griddepcontrol_wait() {
 #endif
 }
 
-/* Allows the next kernel in the stream to start; it sees this kernel's writes only after its own
- * griddepcontrol_wait. */
+/* Allows the next kernel in the stream to start. The next kernel sees this kernel's writes only
+ * after its own griddepcontrol_wait. */
 __device__ __forceinline__ void griddepcontrol_launch() {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 900

@@ -16,9 +16,9 @@
 #endif
 
 /* HOPPER_CODE is true where wgmma and the related instructions exist: on sm_90a only. Kernels that
- * use them are compiled for every architecture and begin with "if (!HOPPER_CODE) return;". They are
- * therefore empty on the others, where they never run, and compile in seconds instead of
- * minutes. */
+ * use them are compiled for every architecture and begin with "if (!HOPPER_CODE) return;". On the
+ * other architectures, where they never run, they are therefore empty and compile in seconds
+ * instead of minutes. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HOPPER_ASM(...) asm volatile(__VA_ARGS__)
 #elif defined(__CUDACC__)
@@ -39,9 +39,9 @@
 #define CLUSTER_ASM(...) asm volatile(__VA_ARGS__)
 #endif
 
-/* Initialises a barrier for `count` arrivals per phase. Called by one thread. The others must not
- * touch the barrier before a barrier of the block (or of the cluster, with mbarrier_fence_init
- * before it). */
+/* Initialises a barrier for `count` arrivals per phase. Called by one thread. Other threads must
+ * not touch it before all have met at a barrier of the block, or of the cluster after
+ * mbarrier_fence_init. */
 __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, unsigned count) {
 #ifdef __CUDACC__
     HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
@@ -68,7 +68,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier) {
 #endif
 }
 
-/* Arrives, and announces `bytes` bytes that the phase waits for. */
+/* Arrives, and announces `bytes` bytes. The phase waits for them too. */
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, unsigned bytes) {
 #ifdef __CUDACC__
     HOPPER_ASM(
@@ -80,9 +80,9 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, uns
 #endif
 }
 
-/* Arrives at the barrier at the same place in block `rank` of the cluster. Only TMA and wgmma write
- * and read what the barriers here guard, so the forms without cluster scope suffice. Those with
- * cluster scope flush or drop caches at every step. */
+/* Arrives at the barrier at the same address in block `rank` of the cluster. Only TMA and wgmma
+ * read and write the memory that these barriers guard, so the forms without cluster scope suffice;
+ * those with cluster scope flush or drop caches at every step. */
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t *barrier, unsigned rank) {
 #ifdef __CUDACC__
     HOPPER_ASM("{\n"
@@ -98,8 +98,8 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t *barrier, unsig
 }
 
 #ifdef CUDA_WATCHED
-/* A build for finding hangs (-Dgpu-watch=true): a wait gives up after this time, prints where it
- * was and ends the kernel, so that a hang becomes a fault with a name. */
+/* For a build that finds hangs (-Dgpu-watch=true). After this time, a wait gives up, prints where
+ * it was and ends the kernel, so that a hang becomes an error with a location. */
 #define WATCH_MAX_NS 2000000000ull
 
 __device__ __forceinline__ uint64_t watch_ns() {
@@ -109,8 +109,9 @@ __device__ __forceinline__ uint64_t watch_ns() {
 }
 
 static __device__ __noinline__ void mbarrier_give_up(unsigned barrier, unsigned parity) {
-    printf("hang: block %u %u %u, warp %u, lane %u: the phase of parity %u of the barrier at shared "
-           "address %u does not end\n",
+    printf(
+        "hang: block %u %u %u, warp %u, lane %u: the phase of parity %u of the barrier at shared "
+        "address %u does not end\n",
         blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x / 32, threadIdx.x % 32, parity, barrier);
     __trap();
 }
@@ -148,8 +149,8 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity
 #endif
 }
 
-/* Makes this thread's writes to shared memory visible to wgmma; to the wgmma of other warps once
- * they have met at a barrier. */
+/* Makes this thread's writes to shared memory visible to wgmma. The wgmma of other warps see them
+ * after both have met at a barrier. */
 __device__ __forceinline__ void fence_async_proxy() {
 #ifdef __CUDACC__
     HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
@@ -157,9 +158,9 @@ __device__ __forceinline__ void fence_async_proxy() {
 }
 
 /* Arrives at the cluster's barrier; cluster_wait waits until all threads of all its blocks have
- * arrived. Everything a thread did before its arrival is visible to all after their wait. The
- * arrival therefore waits until its writes have reached the other multiprocessors. Each thread
- * arrives by itself: warps need not be converged. */
+ * arrived. Everything that a thread did before its arrival is visible to all threads after their
+ * wait. For this, the arrival waits until the thread's writes have reached the other
+ * multiprocessors. Each thread arrives separately; warps need not be converged. */
 __device__ __forceinline__ void cluster_arrive() {
 #ifdef __CUDACC__
     CLUSTER_ASM("barrier.cluster.arrive.release;" ::: "memory");
@@ -168,8 +169,8 @@ __device__ __forceinline__ void cluster_arrive() {
 #endif
 }
 
-/* The same for threads whose only writes that others read are barriers, followed by
- * mbarrier_fence_init. */
+/* Arrives without waiting for writes. For threads that have written nothing that others read,
+ * except barriers followed by mbarrier_fence_init. */
 __device__ __forceinline__ void cluster_arrive_relaxed() {
 #ifdef __CUDACC__
     CLUSTER_ASM("barrier.cluster.arrive.relaxed;" ::: "memory");
@@ -191,8 +192,9 @@ __device__ __forceinline__ void cluster_sync() {
     cluster_wait();
 }
 
-/* Reads four floats at the same place of the shared memory of block `rank` of the cluster. Without
- * `wanted` the result is zeros. There is no branch, so several reads can be under way together. */
+/* Reads four floats from block `rank` of the cluster, at the same address of its shared memory.
+ * Returns zeros if `wanted` is false. There is no branch, so several reads can be in progress at
+ * once. */
 __device__ __forceinline__ float4 cluster_read(
     const float4 *shared, unsigned rank, bool wanted = true) {
 #ifdef __CUDACC__
@@ -224,8 +226,9 @@ __device__ __forceinline__ void tma_prefetch(const CUtensorMap *map) {
 }
 
 /* Starts a copy of one box of the tensor, at these coordinates (innermost dimension first), to
- * shared memory of this block; zeros outside the tensor. All bytes of the box, also those zeros,
- * count at the barrier. Called by one thread; `map` is a __grid_constant__ parameter. */
+ * this block's shared memory; elements outside the tensor are zeros. All bytes of the box,
+ * including those zeros, count at the barrier. Called by one thread; `map` is a
+ * __grid_constant__ parameter. */
 __device__ __forceinline__ void tma_load_3d(
     void *shared, const CUtensorMap *map, uint64_t *barrier, int c, int x, int y) {
 #ifdef __CUDACC__
@@ -240,8 +243,9 @@ __device__ __forceinline__ void tma_load_3d(
 #endif
 }
 
-/* The same copy to the same place in every block of the cluster whose rank's bit is set in
- * `blocks`; each counts at its own barrier. */
+/* Does what tma_load_3d does, for every block of the cluster whose rank's bit is set in
+ * `blocks`. The data goes to the same address in each block, and counts at the barrier at the
+ * same address. */
 __device__ __forceinline__ void tma_load_3d_multicast(
     void *shared, const CUtensorMap *map, uint64_t *barrier, int c, int x, int y, uint16_t blocks) {
 #ifdef __CUDACC__
@@ -284,9 +288,10 @@ __device__ __forceinline__ void tma_load_4d_multicast(void *shared, const CUtens
 #endif
 }
 
-/* Orders arithmetic on these sums: earlier computations of them end here, and later reads begin
- * here. To the compiler a wgmma is done with its registers at once, so nothing else keeps it from
- * moving either across the fence before the first wgmma or across the wait after the last. */
+/* Keeps the compiler from moving arithmetic on these sums: computations before this call stay
+ * before it, and reads after it stay after it. Call it before the first wgmma's fence and after the
+ * last one's wait. The compiler believes that a wgmma is done with its registers at once, so
+ * nothing else keeps arithmetic from crossing them. */
 template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
 #ifdef __CUDACC__
 #pragma unroll
@@ -297,7 +302,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
 #endif
 }
 
-/* The same for a left operand in registers. */
+/* The same as above, for a left operand in registers. */
 template <int COUNT> __device__ __forceinline__ void wgmma_hold(uint32_t *a) {
 #ifdef __CUDACC__
 #pragma unroll
@@ -308,8 +313,8 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(uint32_t *a) {
 #endif
 }
 
-/* Required before the first wgmma, and whenever registers of its sums were touched in between. All
- * lanes of the warp call it together. */
+/* Required before the first wgmma, and before any wgmma after the registers of its sums were
+ * touched. All lanes of the warp call it together. */
 __device__ __forceinline__ void wgmma_fence() {
 #ifdef __CUDACC__
     HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");
@@ -337,8 +342,8 @@ template <int N> __device__ __forceinline__ void wgmma_wait() {
 }
 
 /* Makes the computation of `x` (0 or more) precede the waits that follow. ptxas moves wgmma's waits
- * ahead of arithmetic that does not need them, across fences and barriers, but not across a branch.
- * The branch here is never taken. */
+ * ahead of arithmetic that does not need them. It moves them across fences and barriers but not
+ * across a branch, so this is a branch, which is never taken. */
 __device__ __forceinline__ void wgmma_wait_after(float x) {
 #ifdef __CUDACC__
     if (x < 0.0f)
@@ -349,18 +354,19 @@ __device__ __forceinline__ void wgmma_wait_after(float x) {
 }
 
 /* Describes an operand in shared memory: rows of 64 16-bit elements, 128 bytes apart, with the
- * 128-byte swizzle. Groups of 8 rows follow each other 1024 bytes apart and begin at multiples of
- * 1024. The address may be moved by 32, 64 or 96 bytes for the next 16 elements. `moved` is a
- * further constant offset, added to the finished description: one addition for each product. */
+ * 128-byte swizzle. Groups of 8 rows are 1024 bytes apart and begin at multiples of 1024. To
+ * reach the next 16 elements, the address may be moved by 32, 64 or 96 bytes. `moved` is a
+ * further constant offset that is added to the finished description, which takes one addition
+ * per product. */
 __device__ __forceinline__ uint64_t wgmma_operand(const void *shared, unsigned moved) {
     const unsigned at = ((shared_address(shared) & 0x3ffff) >> 4 | 1u << 16) + (moved >> 4);
     return (uint64_t)at | (uint64_t)(1024 >> 4 | 1u << 30) << 32;
 }
 
-/* sums (64 x N, N / 2 per thread) += a (64 x 16) b (N x 16)^T. Both are in shared memory as
- * described above, a_moved and b_moved bytes further. Without `add`: sums = a b^T. T is __half or
- * __nv_bfloat16. Executed by the four warps of a group, each with 16 rows. A warp's sums lie like
- * those of N / 8 mma_m16n8k16, one after the other. */
+/* sums (64 x N, N / 2 per thread) += a (64 x 16) b (N x 16)^T. Both operands are in shared memory,
+ * as wgmma_operand describes them, a_moved and b_moved bytes further. Without `add`: sums = a b^T.
+ * T is __half or __nv_bfloat16. Executed by the four warps of a group, each with 16 rows. A warp's
+ * sums are laid out like those of N / 8 mma_m16n8k16, one after the other. */
 template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16(
     float *sums, const void *a, unsigned a_moved, const void *b, unsigned b_moved, bool add = true);
@@ -414,8 +420,8 @@ __device__ __forceinline__ void wgmma_m64k16(
 #else
 #define WGMMA_DO(device, twin) twin
 #endif
-/* A, B and ADD are the places of the operands, after the sums. LAYOUT has, for each operand in
- * shared memory, 1 if its rows are read as columns. */
+/* A, B and ADD are the positions of these operands in the list that follows the sums. LAYOUT has,
+ * for each operand in shared memory, 1 if its rows are read as columns. */
 #define WGMMA_ASM(type, N, A, B, ADD, LAYOUT, ...)                                                 \
     HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " "                 \
@@ -441,8 +447,8 @@ WGMMA(128, "%64", "%65", "%66")
 WGMMA(160, "%80", "%81", "%82")
 WGMMA(256, "%128", "%129", "%130")
 
-/* The same rows read as columns: row k of 64 elements holds 64 of the n columns of step k. 8 rows
- * lie together, groups of them 1024 bytes apart; the next 64 columns are `next` bytes further. */
+/* Describes the same rows, read as columns: row k has the elements of step k for 64 of the n
+ * columns. Groups of 8 rows are 1024 bytes apart; the next 64 columns are `next` bytes further. */
 __device__ __forceinline__ uint64_t wgmma_operand_columns(
     const void *shared, unsigned moved, unsigned next) {
     const unsigned at = ((shared_address(shared) & 0x3ffff) >> 4 | (next >> 4) << 16) +
@@ -451,8 +457,9 @@ __device__ __forceinline__ uint64_t wgmma_operand_columns(
 }
 
 /* sums (64 x N) += a (64 x 16) b (16 x N). a is in registers, laid out per warp as for
- * mma_m16n8k16, and must stay unchanged until wgmma_wait. b is in shared memory, `moved` bytes
- * further: pieces of [16][64] columns, `next` bytes apart, each at a multiple of 1024. */
+ * mma_m16n8k16, and must not change before wgmma_wait. b is in shared memory, `moved` bytes
+ * further, in pieces of [16][64] columns. The pieces are `next` bytes apart and begin at multiples
+ * of 1024. */
 template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16_columns(
     float *sums, const uint32_t *a, const void *b, unsigned moved, unsigned next);
@@ -474,8 +481,8 @@ WGMMA_COLUMNS(64, "{%32, %33, %34, %35}", "%36", "%37")
 WGMMA_COLUMNS(80, "{%40, %41, %42, %43}", "%44", "%45")
 WGMMA_COLUMNS(160, "{%80, %81, %82, %83}", "%84", "%85")
 
-/* Groups of four warps take turns. A turn is barrier `id` (1 to 15) of two groups: one waits for it
- * in turn_wait, the other gives it in turn_give and goes on. */
+/* Two groups of four warps take turns at barrier `id` (1 to 15). One group waits for its turn in
+ * turn_wait; the other gives the turn in turn_give and goes on. */
 __device__ __forceinline__ void turn_wait(int id) {
 #ifdef __CUDACC__
     HOPPER_ASM("bar.sync %0, 256;" ::"r"(id) : "memory");
@@ -492,9 +499,9 @@ __device__ __forceinline__ void turn_give(int id) {
 #endif
 }
 
-/* Changes the registers of each thread of the group of four warps to N, a multiple of 8 from 24 to
- * 256. registers_give_back returns some to the multiprocessor; registers_take waits until others
- * have given back enough. */
+/* Changes the number of registers of each thread of a group of four warps to N, a multiple of 8
+ * from 24 to 256. registers_give_back returns registers to the multiprocessor; registers_take waits
+ * until others have returned enough. */
 template <int N> __device__ __forceinline__ void registers_give_back() {
 #ifdef __CUDACC__
     HOPPER_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));

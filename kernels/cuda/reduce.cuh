@@ -1,5 +1,5 @@
-/* Sums over the threads of a warp and of a block, in one fixed order: the same bits for every
- * thread and in every run. */
+/* Sums over the threads of a warp and of a block. The order is fixed, so every thread gets the same
+ * bits in every run. */
 #ifndef KERNELS_CUDA_REDUCE_CUH
 #define KERNELS_CUDA_REDUCE_CUH
 
@@ -10,7 +10,8 @@ __device__ __forceinline__ float warp_sum(float x) {
     return x;
 }
 
-/* The block must consist of whole warps, at most 32. `scratch` [32] is shared memory. */
+/* Returns the sum over the block to every thread. The block must consist of whole warps, at most
+ * 32. `scratch` [32] is shared memory. */
 __device__ __forceinline__ float block_sum(float x, float *scratch) {
     x = warp_sum(x);
     if (threadIdx.x % 32 == 0)

@@ -21,15 +21,15 @@ static float uniform_f32(struct mt19937 *mt) {
     return (float)(mt19937_next(mt) & 0xffffffu) * 0x1p-24f;
 }
 
-/* 53 random bits in [0, 1), the first word on top. */
+/* 53 random bits in [0, 1); the first word gives the high bits. */
 static double uniform_f64(struct mt19937 *mt) {
     uint64_t high = mt19937_next(mt);
     uint64_t bits = (high << 32) | mt19937_next(mt);
     return (double)(bits & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
 }
 
-/* Draws of fewer than BLOCK values: one at a time in double, Box-Muller in pairs. The second of a
- * pair waits in the generator, also across draws. */
+/* Draws one value in double, for draws of fewer than BLOCK values. Box-Muller gives pairs; the
+ * second value of a pair is kept in the generator, also across draws. */
 static float draw_single(struct noise_generator *g) {
     if (g->has_cached) {
         g->has_cached = false;
@@ -62,7 +62,7 @@ static void draw_blocks(struct noise_generator *g, float *out, int64_t count) {
     for (int64_t i = 0; i + BLOCK <= count; i += BLOCK)
         normalize_block(out + i);
     if (count % BLOCK) {
-        /* The last block overlaps the one before and is drawn afresh. */
+        /* The last block overlaps the one before it. All of its values are drawn again. */
         float *tail = out + count - BLOCK;
         for (int i = 0; i < BLOCK; i++)
             tail[i] = uniform_f32(&g->mt);

@@ -22,12 +22,12 @@ enum rng_kind {
 
 struct noise_generator {
     enum rng_kind kind;
-    /* CPU: the Mersenne Twister, and the second value of the last pair if a small draw left it
-     * over. */
+    /* CPU: the Mersenne Twister, and the second value of the last pair if a small draw did not use
+     * it. */
     struct mt19937 mt;
     bool has_cached;
     double cached;
-    /* CUDA: the key, and how many 4-word counters were used. */
+    /* CUDA: the key, and the number of 4-word counters used so far. */
     uint64_t seed, offset;
 };
 

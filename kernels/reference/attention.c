@@ -3,14 +3,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One query of one head: y[d] = sum over j < keys of softmax(scale q . k[j])[j] v[j][d].
+/* Computes one query of one head: y[d] = sum over j < keys of softmax(scale q . k[j])[j] v[j][d].
  * `step_k`, `step_v`: elements from one token to the next; `weights` and `sums`: scratch. */
 static void attend(const float *q, const float *k, int64_t step_k, const float *v, int64_t step_v,
     int64_t keys, int64_t d, double scale, double *weights, double *sums, float *y) {
     double largest = -INFINITY, total = 0;
     for (int64_t j = 0; j < keys; j++) {
         weights[j] = scale * reference_dot(q, k + j * step_k, d);
-        /* Written so that a NaN stays. */
+        /* Written so that a NaN is kept. */
         largest = weights[j] <= largest ? largest : weights[j];
     }
     for (int64_t i = 0; i < d; i++)

@@ -18,14 +18,15 @@ struct head {
     double *dq, *dk, *dv;     /* [d], [keys][d], [keys][d] */
 };
 
-/* dq of query i, which sees `keys` keys, and what it adds to dk and dv. */
+/* Computes dq of query i, which sees `keys` keys, and adds what the query contributes to dk and
+ * dv. */
 static void run_query(const struct head *h, int64_t i, int64_t keys) {
     const float *q = h->q + i * h->step_q, *dy = h->dy + i * h->step_dy;
     double largest = -INFINITY, total = 0, mean = 0;
     for (int64_t j = 0; j < keys; j++) {
         h->weights[j] = h->scale * reference_dot(q, h->k + j * h->step_k, h->d);
         h->slopes[j] = reference_dot(dy, h->v + j * h->step_v, h->d);
-        /* Written so that a NaN stays. */
+        /* Written so that a NaN is kept. */
         largest = h->weights[j] <= largest ? largest : h->weights[j];
     }
     for (int64_t j = 0; j < keys; j++) {

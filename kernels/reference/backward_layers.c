@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-/* y [out] = convolution of x [in]: [rows][h][w][channels] each, and what is wanted of it. */
+/* A layer y [out] = convolution of x [in], both [rows][h][w][channels], and the gradients that are
+ * wanted. */
 struct layer {
     const struct reference_packed *weight;
     struct reference_walk walk;
@@ -13,7 +14,8 @@ struct layer {
     bool accumulate;
 };
 
-/* out[tap][c_in][c_out], from weight[c_out][tap][c_in]; the caller frees it. */
+/* Returns the weight transposed, as [tap][c_in][c_out] from [c_out][tap][c_in]. The caller frees
+ * it. */
 static float *turn_weight(const struct layer *l, struct error *err) {
     const int64_t n = l->out[3], inner = l->walk.taps * l->walk.taps * l->in[3];
     float *turned = calloc((size_t)(n * inner), sizeof(*turned));
@@ -27,7 +29,7 @@ static float *turn_weight(const struct layer *l, struct error *err) {
     return turned;
 }
 
-/* dx[pixel]: over the output pixels and taps that read it. */
+/* sums = dx[pixel], summed over the output pixels and taps that read this pixel. */
 static void input_pixel(const struct layer *l, const float *turned, int64_t pixel, double *sums) {
     const struct reference_walk *w = &l->walk;
     const int64_t *in = l->in, *out = l->out;
@@ -66,7 +68,8 @@ static bool input_gradient(const struct layer *l, struct error *err) {
         for (int64_t pixel = 0; pixel < pixels; pixel++) {
             if (!sums)
                 continue;
-            /* A product's pixels are tokens: only the same one reads it. */
+            /* In a plain product, pixels are tokens, and only the output token with the same index
+             * reads one. */
             if (l->walk.taps == 1)
                 for (int64_t c = 0; c < c_in; c++)
                     sums[c] = reference_dot(
@@ -82,7 +85,7 @@ static bool input_gradient(const struct layer *l, struct error *err) {
     return !out_of_memory || error_set(err, ERROR_NO_MEMORY, "no memory for sums");
 }
 
-/* dw[o] and dbias[o]: over all pixels of all rows, in order. */
+/* Computes dw[o] and dbias[o], summed over all pixels of all rows, in order. */
 static void output_channel(const struct layer *l, int64_t o, double *sums) {
     const struct reference_walk *w = &l->walk;
     const int64_t *in = l->in, *out = l->out, taps = w->taps * w->taps, c_in = in[3];

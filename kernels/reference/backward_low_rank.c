@@ -6,13 +6,13 @@
 
 struct low_rank {
     const struct low_rank_backward_args *args;
-    const float *dy, *x; /* x NULL where no factor's gradient is wanted */
+    const float *dy, *x; /* x is NULL if no factor's gradient is wanted */
     struct reference_walk walk;
     int64_t k, channels, pixels_in, pixels_out, h, w, h_out, w_out; /* of one row */
     double *dx;                                                     /* all rows, or NULL */
 };
 
-/* The input pixel that a tap of an output pixel reads, or -1. */
+/* Returns the input pixel that a tap of an output pixel reads, or -1. */
 static int64_t source(const struct low_rank *l, int64_t pixel, int64_t tap) {
     if (l->walk.taps == 1)
         return pixel;
@@ -21,7 +21,8 @@ static int64_t source(const struct low_rank *l, int64_t pixel, int64_t tap) {
     return i < 0 || j < 0 ? -1 : i * l->w + j;
 }
 
-/* One rank of a term at one output pixel. `down`, `d_down`: its lane of its panel [taps][k]. */
+/* Adds what one rank of a term contributes at one output pixel to dx, d_down [rank][taps][k] and
+ * d_up [n][rank]. */
 static void run_rank(const struct low_rank *l, const struct low_rank_term *term, int64_t r,
     int64_t row, int64_t pixel, double *d_down, double *d_up) {
     const int64_t taps = l->walk.taps * l->walk.taps, k = l->k;
@@ -53,7 +54,7 @@ static void run_rank(const struct low_rank *l, const struct low_rank_term *term,
         d_up[j * term->rank + r] += (double)term->scale * (double)dy[j] * u;
 }
 
-/* gradient += sums, which lie as [n][inner], in panels of n: [n / 16][inner][16]. */
+/* gradient += sums. sums is [n][inner]; gradient is in panels of n: [n / 16][inner][16]. */
 static void add_panels(float *gradient, const double *sums, int64_t n, int64_t inner) {
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < inner; j++) {
@@ -90,7 +91,7 @@ static bool run_term(const struct low_rank *l, int index, struct error *err) {
 bool reference_low_rank_backward(const struct low_rank_backward_args *args, struct error *err) {
     const struct tensor *in = args->dx ? args->dx : args->x, *out = args->dy;
     if (!in)
-        return true; /* nothing is wanted */
+        return true; /* no gradient is wanted */
     struct low_rank l = { .args = args,
         .walk = reference_walk(args->kind),
         .k = in->shape[in->rank - 1],

@@ -7,16 +7,16 @@
 
 #include <stdlib.h>
 
-/* Of one group of a row or one token: `count` runs of `width` neighbours, `step` apart, from
- * `start` on. */
+/* The elements that share a mean: one group of a row, or one token. They are `count` runs of
+ * `width` adjacent elements; the runs are `step` apart, the first is at `start`. */
 struct share {
-    const float *x, *dy, *gamma, *beta; /* gamma and beta: of its first channel */
+    const float *x, *dy, *gamma, *beta; /* gamma and beta: at the first channel */
     int64_t start, count, step, width;
     struct reference_moments moments;
     bool silu;
 };
 
-/* dh of the element at x[at], the j-th of its run, and *normal: its n. */
+/* Returns dh of the element at x[at], the j-th of its run. *normal: its n. */
 static double before_activation(const struct share *s, int64_t at, int64_t j, double *normal) {
     const double dy = (double)s->dy[at];
     *normal = ((double)s->x[at] - s->moments.mean) * s->moments.scale;
@@ -46,7 +46,7 @@ static void input_gradient(const struct share *s, struct tensor *dx, bool accumu
     }
 }
 
-/* Adds to gammas[j] and betas[j] of its channels. */
+/* Adds what the share contributes to dgamma and dbeta, per channel. */
 static void add_parameters(const struct share *s, double *gammas, double *betas) {
     for (int64_t i = 0; i < s->count; i++) {
         for (int64_t j = 0; j < s->width; j++) {
@@ -58,7 +58,7 @@ static void add_parameters(const struct share *s, double *gammas, double *betas)
     }
 }
 
-/* x as [rows][count][groups][width]; a mean for each row and group. */
+/* x is [rows][count][groups][width], with one mean for each row and group. */
 struct norm {
     const struct tensor *dy, *x, *gamma, *beta; /* beta may be NULL without silu */
     int64_t rows, count, groups;
@@ -68,7 +68,8 @@ struct norm {
     bool accumulate;
 };
 
-/* One group of every row: its sums over rows come in their order. dx may be dy, so it is last. */
+/* Computes one group of every row, one row after the other, so that sums over rows have a fixed
+ * order. In each row dx is last, because dx may be dy. */
 static void run_group(const struct norm *n, const float *x, const float *dy, int64_t group,
     double *gammas, double *betas) {
     const float *gamma = n->gamma->data, *beta = n->beta ? n->beta->data : gamma;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* t[row] += sum of dy of the tokens that are row's: by their ids, or by their positions. */
+/* t[row] += the sum of dy over the tokens that use this row, by their ids or by their positions. */
 static bool gather(const struct embedding_backward_args *args, const float *dy, bool by_position,
     struct tensor *t, struct error *err) {
     const int32_t *ids = args->ids->data;

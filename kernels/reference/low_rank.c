@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* The inner sum of one rank: over the taps of output pixel `pixel` of a row x [h][w][k]. */
+/* Returns the inner sum of one rank: over the taps of output pixel `pixel` of a row x [h][w][k]. */
 static double inner_sum(const struct low_rank_args *args, const struct reference_walk *walk,
     const float *x, int64_t pixel, const float *panel, int64_t lane) {
     const int rank = args->x->rank;

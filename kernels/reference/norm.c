@@ -5,7 +5,8 @@
 struct reference_moments reference_moments(
     const float *x, int64_t count, int64_t step, int64_t width, float eps) {
     double n = (double)(count * width), sum = 0, squares = 0;
-    /* The variance in a second pass, so that a large mean cannot eat it. */
+    /* The variance is computed in a second pass, so that a large mean does not cost it
+     * precision. */
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < width; j++)
             sum += (double)x[i * step + j];

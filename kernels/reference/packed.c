@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A weight of n * k values and its bias, allocated and converted but not laid out. */
+/* Creates a weight of n * k values and its bias, converted but not yet laid out. */
 static struct reference_packed *create(
     const struct tensor *weight, const struct tensor *bias, enum dtype dtype, struct error *err) {
     int64_t count = tensor_elements(weight), n = weight->shape[0];
@@ -91,7 +91,7 @@ bool reference_rewrite(
     const int64_t taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;
     (void)err;
     for (int64_t i = 0; i < packed->n * taps * packed->k; i++) {
-        float rounded; /* of any dtype that is no wider */
+        float rounded; /* room for a value of any dtype */
         convert_elements(&rounded, p->dtype, weight + i, DTYPE_F32, 1);
         convert_elements(p->weight + i, DTYPE_F32, &rounded, p->dtype, 1);
     }

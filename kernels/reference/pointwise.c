@@ -1,4 +1,4 @@
-/* Element by element: add, concat, combine, blend, convert, noise. */
+/* Elementwise operations: add, concat, combine, blend, convert, noise. */
 #include "kernels/reference/reference.h"
 
 #include "kernels/random/philox.h"
@@ -33,7 +33,7 @@ bool reference_concat(const struct concat_args *args, struct error *err) {
     int64_t count = tensor_elements(args->a) / args->a->shape[last];
     const char *a = args->a->data, *b = args->b->data;
     char *y = args->y->data;
-    /* Copies round nothing: the CPU's table keeps this entry, hence the threads. */
+    /* The CPU's table uses this entry too, because a copy rounds nothing. Hence the threads. */
 #pragma omp parallel for if (count * (int64_t)(a_bytes + b_bytes) >= 65536)
     for (int64_t i = 0; i < count; i++) {
         char *to = y + (size_t)i * (a_bytes + b_bytes);
@@ -45,7 +45,7 @@ bool reference_concat(const struct concat_args *args, struct error *err) {
 
 #define COMBINE_PIECE 2048 /* floats of a row at a time, from all terms */
 
-/* Elements from..to of a row whose coefficients these are. */
+/* Computes elements from..to of y, which belong to one row. `coefficients`: the row's. */
 static void combine_piece(const struct combine_args *args, const float *coefficients, float divisor,
     int64_t from, int64_t to) {
     float sums[COMBINE_PIECE], *y = (float *)args->y->data + from;
@@ -62,7 +62,8 @@ bool reference_combine(const struct combine_args *args, struct error *err) {
     (void)err;
     const int64_t rows = args->y->shape[0], width = tensor_elements(args->y) / rows;
     const int64_t pieces = (width + COMBINE_PIECE - 1) / COMBINE_PIECE;
-    /* The CPU's table keeps this entry, whose bits are the same everywhere, hence the threads. */
+    /* The CPU's table uses this entry too, because its bits are the same everywhere. Hence the
+     * threads. */
 #pragma omp parallel for if (rows * width >= 65536)
     for (int64_t item = 0; item < rows * pieces; item++) {
         const int64_t row = item / pieces, start = item % pieces * COMBINE_PIECE;

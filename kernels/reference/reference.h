@@ -1,4 +1,4 @@
-/* Inside the reference: what its files share.
+/* Internal to kernels/reference/: the declarations that its files share.
  *
  * Every entry reads its inputs as f32 arrays, computes each output element alone with double
  * accumulators, and rounds once, when it stores. It is slow and obvious on purpose: every other
@@ -43,7 +43,7 @@ double reference_derivative(enum activation activation, double x);
 /* sum of a[i] b[i], i = 0..n-1 */
 double reference_dot(const float *a, const float *b, int64_t n);
 
-/* The moments of `count` runs of `width` neighbours; runs are `step` elements apart. */
+/* The moments of `count` runs of `width` adjacent elements; the runs are `step` elements apart. */
 struct reference_moments {
     double mean, scale; /* scale = 1 / sqrt(biased variance + eps) */
 };
@@ -51,8 +51,9 @@ struct reference_moments {
 struct reference_moments reference_moments(
     const float *x, int64_t count, int64_t step, int64_t width, float eps);
 
-/* How a convolution walks over its input: for output pixel o, tap t of a line reads pixel o *
- * stride + t - before of the input enlarged `scale` times by repetition, with zeros outside. */
+/* How a convolution walks over its input. For output pixel o, tap t of a line reads pixel o *
+ * stride + t - before of an image: the input, enlarged `scale` times by repetition, with zeros
+ * outside. */
 struct reference_walk {
     int64_t taps, stride, before, scale;
 };

@@ -1,4 +1,5 @@
-/* What training needs besides gradients: dropout, the loss, the norm of a gradient, AdamW. */
+/* The operations that training needs besides gradients: dropout, the loss, the norm of a gradient,
+ * AdamW. */
 #include "kernels/random/philox.h"
 #include "kernels/reference/reference.h"
 

@@ -1,16 +1,17 @@
-/* The backward of each call, from the last to the first. Which gradients are live is known at every
- * point: a call's output has one or the call has no backward; then the output's is dead, unless the
- * call added to what was there, and its inputs' are written or added to. */
+/* Makes the backward of each call, from the last call to the first. At every point it is known
+ * which gradients are live. A call whose output has no live gradient has no backward. Otherwise its
+ * inputs' gradients are written or added to. The output's gradient is then dead, unless the call
+ * added to what was in its output. */
 #include "kernels/tape/plan.h"
 
 #include "base/list.h"
 
 #include <stdlib.h>
 
-/* Where the walk is. */
+/* The state of the walk over the calls. */
 struct walk {
     struct tape *tape;
-    struct intervals live; /* the memory whose gradient is there */
+    struct intervals live; /* memory whose gradient exists already */
     const struct traced *traced;
     struct error *err;
     bool ok;
@@ -25,7 +26,8 @@ static void emit(struct walk *w, enum operation operation, const void *args) {
     }
 }
 
-/* The place in BLOCK_OUTSIDE of memory of the caller's; made if it is not there. */
+/* Finds the place in BLOCK_OUTSIDE that belongs to memory of the caller; makes it if there is
+ * none. */
 static bool outside_place(struct walk *w, struct interval i, size_t *at) {
     struct tape *tape = w->tape;
     for (size_t k = 0; k < tape->outside_count; k++) {
@@ -61,14 +63,14 @@ static uintptr_t mirror_of(struct walk *w, struct interval i) {
     return tape_address(tape, BLOCK_GRADIENTS, at);
 }
 
-/* The gradient of t. */
+/* Returns the gradient of t. */
 static struct tensor gradient_of(struct walk *w, const struct tensor *t) {
     struct tensor gradient = *t;
     gradient.data = (void *)mirror_of(w, tensor_interval(t));
     return gradient;
 }
 
-/* Zeros where t has no gradient yet. */
+/* Adds work that zeroes the parts of t's gradient that do not exist yet. */
 static void complete(struct walk *w, const struct tensor *t) {
     const struct interval all = tensor_interval(t);
     const uintptr_t mirror = mirror_of(w, all);
@@ -81,7 +83,8 @@ static void complete(struct walk *w, const struct tensor *t) {
     }
 }
 
-/* Before the gradient of t is given: whether it is to be added to what is there. */
+/* Call before the gradient of t is written. Returns whether the new gradient must be added to an
+ * existing one; if so, parts that do not exist yet are zeroed first. */
 static bool accumulates(struct walk *w, const struct tensor *t) {
     const bool any = intervals_overlap(&w->live, tensor_interval(t));
     if (any)
@@ -90,12 +93,13 @@ static bool accumulates(struct walk *w, const struct tensor *t) {
     return any;
 }
 
-/* Whether a parameter reaches t, one of the call's tensors or NULL. */
+/* Whether a parameter reaches t, which is one of the call's tensors or NULL. */
 static bool is_reached(const struct walk *w, const struct tensor *t) {
     return t && (w->traced->reached >> (t - w->traced->call->tensors) & 1);
 }
 
-/* An f32 tensor of a parameter's gradient over memory of the caller's; NULL without. */
+/* Sets *room to an f32 tensor for a parameter's gradient at `data`, in the caller's memory, and
+ * returns it. Returns NULL if `data` is NULL. */
 static struct tensor *parameter_tensor(
     const struct walk *w, float *data, const struct tensor *shape, struct tensor *room) {
     if (!data)
@@ -107,7 +111,7 @@ static struct tensor *parameter_tensor(
     return room;
 }
 
-/* x's gradient += (or =) that of y, of the same shape. */
+/* Writes or adds dy, the gradient of y, to the gradient of x. Both have the same shape. */
 static void pass_on(struct walk *w, const struct tensor *dy, const struct tensor *x) {
     if (!is_reached(w, x))
         return;
@@ -160,7 +164,7 @@ static void conv2d(struct walk *w, const struct conv2d_args *a, const struct ten
         d_row_add = gradient_of(w, a->row_add);
         back.d_row_add = &d_row_add;
         back.row_add_offset = a->row_add_offset;
-        if (a->row_add->shape[1] > a->weight->n) { /* others give the rest of it */
+        if (a->row_add->shape[1] > a->weight->n) { /* other calls write the other channels */
             complete(w, a->row_add);
             back.accumulate_row_add = true;
         } else {
@@ -213,13 +217,14 @@ static void layer_norm(struct walk *w, const struct layer_norm_args *a, const st
     emit(w, OPERATION_layer_norm_backward, &back);
 }
 
-/* One of q, k and v, and the channels of it that the heads have. */
+/* q, k or v: its tensor, and the first channel of its heads. */
 struct part {
     const struct tensor *t;
     int64_t first;
 };
 
-/* Whether the parts that lie in parts[index]'s tensor are all of it; refuses parts that overlap. */
+/* Whether the parts in the tensor of parts[index] cover all of that tensor. Sets the error if parts
+ * overlap. */
 static bool parts_are_all(
     struct walk *w, const struct part *parts, int count, int index, int64_t channels) {
     int64_t sum = 0;
@@ -235,8 +240,9 @@ static bool parts_are_all(
     return sum == parts[index].t->shape[2];
 }
 
-/* Their gradients are written one beside the other: into zeros, if anything else of their tensors
- * is or will be there. */
+/* Returns whether the gradients of the parts are added instead of written. They are added if the
+ * parts do not cover their tensors, or if a tensor already has a gradient; what is missing of the
+ * tensors' gradients is zeroed first. */
 static bool parts_accumulate(
     struct walk *w, const struct part *parts, int count, int64_t channels) {
     bool accumulate = false;
@@ -296,7 +302,7 @@ static void embedding(struct walk *w, const struct embedding_args *a, const stru
 }
 
 static void add(struct walk *w, const struct add_args *a, const struct tensor *dy) {
-    if (a->activation != ACTIVATION_NONE) { /* then without b: trace.c sees to it */
+    if (a->activation != ACTIVATION_NONE) { /* b is NULL: trace.c splits other calls */
         struct tensor dx = gradient_of(w, a->a);
         const bool accumulate = accumulates(w, a->a);
         emit(w, OPERATION_activation_backward,
@@ -328,7 +334,7 @@ static void concat(struct walk *w, const struct concat_args *a, const struct ten
     emit(w, OPERATION_concat_backward, &back);
 }
 
-/* A tensor like `t` in BLOCK_TEMPORARY: for one call, read by the next. */
+/* Returns a tensor like `t` in BLOCK_TEMPORARY. One call writes it and the next one reads it. */
 static struct tensor temporary_like(struct walk *w, const struct tensor *t) {
     struct tensor temporary = *t;
     size_t *bytes = &w->tape->block_bytes[BLOCK_TEMPORARY];
@@ -350,8 +356,8 @@ static void convert(struct walk *w, const struct convert_args *a, const struct t
         emit(w, OPERATION_add, &(struct add_args){ .a = &dx, .b = &to, .y = &dx });
 }
 
-/* What is left of x after dropout, made again, rather than kept beside x: trace.c put the dropout
- * right before its low_rank. */
+/* Returns x, or, if x is the output of a dropout, a tensor in which the dropout is computed again.
+ * Its output therefore need not be kept. trace.c put the dropout right before its low_rank. */
 static struct tensor dropped_out(struct walk *w, const struct tensor *x) {
     const struct call *before = w->traced > w->tape->calls ? w->traced[-1].call : NULL;
     if (!before || before->operation != OPERATION_dropout || before->args.dropout.accumulate ||
@@ -419,7 +425,7 @@ static void dropout(struct walk *w, const struct dropout_args *a, const struct t
 
 /* --- which calls have a backward --- */
 
-/* Whether what was in y's memory before is part of y, with its gradient. */
+/* Whether the old contents of y's memory are a part of y. They then share y's gradient. */
 static bool adds_to_output(const struct call *call) {
     const struct tensor *y = call_output(call);
     switch (call->operation) {
@@ -464,7 +470,7 @@ static bool has_parameter(const struct tape *tape, const struct call *call) {
     }
 }
 
-/* Fills reached and reaches of all calls, from the first to the last. */
+/* Sets `reached` and `reaches` of all calls, from the first to the last. */
 static bool find_reached(struct tape *tape, struct error *err) {
     struct intervals reached = { 0 };
     for (int i = 0; i < tape->parameter_count; i++)

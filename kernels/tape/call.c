@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where an operation's arguments have pointers to tensors; the output of a forward one comes
+/* Where an operation's arguments have pointers to tensors. In a forward operation, the output comes
  * first. */
 struct layout {
-    size_t count; /* 0: a tape does not take this operation */
+    size_t count; /* 0: a tape does not support this operation */
     size_t at[CALL_MAX_TENSORS];
 };
 
@@ -69,7 +69,7 @@ static const struct layout *layout_of(enum operation operation) {
     return operation < sizeof(layouts) / sizeof(layouts[0]) ? &layouts[operation] : &none;
 }
 
-/* The tensor that the arguments have at `at`, or NULL. */
+/* Returns the tensor at offset `at` of the arguments, or NULL. */
 static const struct tensor *tensor_at(const void *args, size_t at) {
     const struct tensor *t;
     memcpy(&t, (const char *)args + at, sizeof(t));

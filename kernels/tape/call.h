@@ -1,8 +1,8 @@
 /* A copy of one call of an operation: its arguments and its tensors, by value.
  *
  * The wrappers of compute.h hand over the calls of a forward pass. The calls of the backward pass
- * are made from them (adjoint.c). Their addresses are planned ones (plan.h) until the tape has its
- * memory.
+ * are made from them (adjoint.c). The addresses in all these calls are planned addresses (plan.h)
+ * until the tape has its memory.
  */
 #ifndef KERNELS_TAPE_CALL_H
 #define KERNELS_TAPE_CALL_H
@@ -20,7 +20,7 @@ union call_args {
 
 struct call {
     enum operation operation;
-    union call_args args; /* point at the tensors below */
+    union call_args args; /* its pointers point to the tensors below */
     struct tensor tensors[CALL_MAX_TENSORS];
     int tensor_count;
     /* Owned; for low_rank and low_rank_backward: */
@@ -38,7 +38,7 @@ void call_destroy(struct call *call); /* NULL is fine */
 /* Calls the operation's op_NAME. */
 void call_run(const struct call *call, struct compute *c);
 
-/* The tensor that a call of a forward pass writes, all of it. */
+/* Returns the tensor that a call of a forward pass writes. The call writes all of it. */
 const struct tensor *call_output(const struct call *call);
 /* Lists the tensors that a call of a forward pass reads and returns their number. The output is
  * among them if the call adds to it. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first item that ends behind `at`. */
+/* Returns the index of the first item that ends after `at`. */
 static size_t place_of(const struct intervals *set, uintptr_t at) {
     size_t low = 0, high = set->count;
     while (low < high) {
@@ -18,7 +18,7 @@ static size_t place_of(const struct intervals *set, uintptr_t at) {
     return low;
 }
 
-/* Puts `count` new items in the place of items [first, end). */
+/* Replaces items [first, end) by `count` new items. */
 static void replace(
     struct intervals *set, size_t first, size_t end, const struct interval *items, size_t count) {
     const size_t after = set->count - (end - first) + count;

@@ -12,7 +12,7 @@ struct interval {
     uintptr_t begin, end;
 };
 
-/* A zeroed one is empty. */
+/* A set. A zeroed set is empty. */
 struct intervals {
     struct interval *items; /* owned */
     size_t count;
@@ -24,11 +24,11 @@ void intervals_subtract(struct intervals *set, struct interval i);
 void intervals_finish(struct intervals *set);
 
 bool intervals_overlap(const struct intervals *set, struct interval i);
-/* Finds the first piece of i that is in the set, or, with `in` false, that is not. Returns false if
+/* Finds the first piece of i that is in the set or, if `in` is false, outside it. Returns false if
  * there is none. */
 bool intervals_piece(
     const struct intervals *set, struct interval i, bool in, struct interval *piece);
-/* The number of bytes that are in both sets. */
+/* Returns the number of bytes that are in both sets. */
 size_t intervals_common_bytes(const struct intervals *a, const struct intervals *b);
 
 static inline bool interval_overlap(struct interval a, struct interval b) {

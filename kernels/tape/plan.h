@@ -1,4 +1,4 @@
-/* Inside a tape: what its parts share. tape.c combines the parts:
+/* Internal to kernels/tape/: the declarations that its files share. tape.c combines the parts:
  *
  *   trace.c     records the calls of a forward pass
  *   adjoint.c   makes the calls of the backward from them
@@ -6,8 +6,8 @@
  *   program.c   puts both in order, with the copies of values that the backward needs
  *   terms.c     puts low-rank terms where the device reads them
  *
- * Until a tape has its memory, all addresses of its own are planned ones: those from the arena's
- * plan, and further blocks of addresses beside them.
+ * Until a tape has its memory, all addresses in it are planned addresses: those of the arena's
+ * plan, and further blocks of addresses after them.
  */
 #ifndef KERNELS_TAPE_PLAN_H
 #define KERNELS_TAPE_PLAN_H
@@ -43,14 +43,14 @@ struct traced {
     struct call *call;           /* owned */
     unsigned reached;            /* bits: which of its tensors a parameter reaches */
     bool reaches;                /* a parameter reaches its output */
-    size_t adjoint, adjoint_end; /* its part of tape.adjoints */
+    size_t adjoint, adjoint_end; /* its range of tape.adjoints */
     double flops;
 };
 
-/* Memory of the caller's that has a gradient. */
+/* Memory of the caller that has a gradient. */
 struct outside {
     struct interval of;
-    size_t at; /* in BLOCK_OUTSIDE */
+    size_t at; /* place in BLOCK_OUTSIDE */
 };
 
 /* The sizes and counts of the plan. */
@@ -79,9 +79,9 @@ struct tape {
     size_t outside_count;
 
     struct works adjoints; /* the calls in it are owned; in order */
-    size_t ending;         /* in adjoints: where the work after all calls' adjoints begins */
+    size_t ending;         /* index in adjoints of the work after those of all calls */
     struct works program;
-    size_t middle; /* where the backward begins in the program */
+    size_t middle; /* index in program where the backward begins */
     size_t next;
     double advance_flops; /* the most work of an advance of several calls */
 
@@ -114,43 +114,44 @@ static inline bool tape_place(
 bool works_add(struct works *works, const struct work *work, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The parameter with this `kind` and `what`, or NULL. */
+/* Returns the parameter with this `kind` and `what`, or NULL. */
 const struct tape_parameter *tape_find_parameter(
     const struct tape *tape, enum tape_parameter_kind kind, const void *what);
-/* The trained pair whose factors the term uses, or NULL. */
+/* Returns the trained pair whose factors the term uses, or NULL. */
 const struct tape_parameter *tape_find_pair(
     const struct tape *tape, const struct low_rank_term *term);
 
-/* Fills reached, reaches and adjoints. The backward starts from the gradient of `seed`. */
+/* Sets `reached`, `reaches` and the adjoints of all calls. The backward starts from the gradient of
+ * `seed`. */
 bool tape_adjoin(struct tape *tape, const struct tensor *seed, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Uploads the terms of all low_rank calls, unless the device reads the host's memory. */
+/* Uploads the terms of all low_rank calls, unless the device reads host memory. */
 bool tape_upload_terms(struct tape *tape, struct error *err) __attribute__((warn_unused_result));
 
-/* Segments of the forward: segment i is calls [cuts[i], cuts[i + 1]). A held segment saves what its
- * backward reads while the forward runs, and does not run a second time. The last one is always
- * held. */
+/* Segments of the forward: segment i is calls [cuts[i], cuts[i + 1]). While the forward runs, a
+ * held segment saves what its backward reads, so that it need not run a second time. The last
+ * segment is always held. */
 struct segments {
     size_t *cuts; /* owned: count + 1 */
     bool *held;   /* owned: count */
     size_t count;
 };
 
-/* Puts the program together for these segments. *saved: BLOCK_SAVED's size. Without `write` it only
- * computes *saved and changes nothing else. */
+/* Puts the program together for these segments. *saved: the size of BLOCK_SAVED. Without `write`,
+ * only computes *saved and changes nothing else. */
 bool tape_put_together(struct tape *tape, const struct segments *segments, bool write,
     size_t *saved, struct error *err) __attribute__((warn_unused_result));
-/* Fills bytes[i] with what call i's backward saves if the forward is one segment. The caller owns
- * the array, of one element per call. */
+/* Sets bytes[i] to what the backward of call i saves if the forward is one segment. `bytes` has one
+ * element per call and belongs to the caller. */
 bool tape_saved_by_call(struct tape *tape, size_t *bytes, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Chooses the segments that take the least memory. Then holds segments, those with the most work of
- * a second run per saved byte first, up to the share of memory that segments.c allows
- * (HELD_SHARE). */
+/* Chooses the segments that take the least memory. Then holds segments, up to the share of memory
+ * that segments.c allows (HELD_SHARE). Segments whose second run would cost the most work per saved
+ * byte are held first. */
 bool tape_choose_segments(struct tape *tape, struct segments *segments, struct error *err)
     __attribute__((warn_unused_result));
-void segments_finish(struct segments *segments); /* a zeroed one is fine */
+void segments_finish(struct segments *segments); /* a zeroed struct is fine */
 
 #endif

@@ -1,17 +1,18 @@
-/* A pass in order: the forward, segment by segment; then, from the last segment to the first, what
- * of the segment has to run again, unless it is held, and its adjoints.
+/* Puts a pass in order. First comes the forward, segment by segment. Then, from the last segment to
+ * the first, come the calls of the segment that must run again (none if the segment is held) and
+ * the segment's adjoints.
  *
- * A value that the backward reads stays where it is if nothing overwrites it before the end of its
- * segment, else it is copied right when it is there; one copy does for all who read the same value.
- * What a segment begins with is kept likewise until the segment runs again, and what a held one
- * saves until its adjoints have run. */
+ * A value that the backward reads is not copied if nothing overwrites it before the end of its
+ * segment. Otherwise it is copied as soon as it exists; all adjoints that read the same value share
+ * one copy. In the same way, a segment's inputs are kept until the segment runs again, and the
+ * values that a held segment saves are kept until its adjoints have run. */
 #include "kernels/tape/plan.h"
 
 #include "base/list.h"
 
 #include <stdlib.h>
 
-/* Where values have been copied to, as long as they are the same. */
+/* Where values have been copied to. A copy is forgotten when its value is overwritten. */
 struct copy {
     struct interval of;
     uintptr_t at;
@@ -30,8 +31,8 @@ struct builder {
     struct tape *tape;
     const struct segments *segments;
     bool write;
-    struct intervals *inputs; /* owned: of each segment, what it begins with and is lost later */
-    bool *again;              /* owned: of each call, whether the backward runs it */
+    struct intervals *inputs; /* owned, per segment: its inputs that are overwritten later */
+    bool *again;              /* owned: whether the backward runs each call again */
     struct copies kept, saved;
     struct restore *restores; /* owned */
     size_t restore_count;
@@ -62,7 +63,7 @@ static void copies_add(struct builder *b, struct copies *c, struct interval of, 
         c->items[c->count++] = (struct copy){ of, at };
 }
 
-/* The memory i is written. */
+/* Forgets copies of memory i, because it is being overwritten. */
 static void copies_forget(struct builder *b, struct copies *c, struct interval i) {
     for (size_t k = c->count; k-- > 0;) {
         const struct copy old = c->items[k];
@@ -77,8 +78,8 @@ static void copies_forget(struct builder *b, struct copies *c, struct interval i
     }
 }
 
-/* The copy that holds the first bytes of *i, and how much of it: *i becomes that piece. False: none
- * holds them, *i becomes what none holds. */
+/* Finds the copy that holds the first bytes of *i, and cuts *i to the piece that this copy holds.
+ * If no copy holds the first bytes, returns false and cuts *i to the piece that no copy holds. */
 static bool copies_find(const struct copies *c, struct interval *i, uintptr_t *at) {
     for (size_t k = 0; k < c->count; k++) {
         const struct interval of = c->items[k].of;
@@ -100,7 +101,8 @@ static size_t rounded(size_t bytes) {
     return (bytes + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT;
 }
 
-/* Copies i to *bytes behind `start` of the saved block. */
+/* Copies i to the saved block, at `start` + *bytes, and increases *bytes. Returns the copy's
+ * address. */
 static uintptr_t copy_out(
     struct builder *b, struct copies *c, struct interval i, size_t start, size_t *bytes) {
     const uintptr_t at = tape_address(b->tape, BLOCK_SAVED, start + *bytes);
@@ -113,19 +115,21 @@ static uintptr_t copy_out(
 
 /* --- what the adjoints read --- */
 
-/* Whether a tensor of an adjoint is a value of the forward's memory (or a constant). */
+/* Whether a tensor of an adjoint is in the forward's memory (or a constant). */
 static bool is_value(const struct tape *tape, const struct tensor *t) {
     enum tape_block block;
     size_t at;
     return !tape_place(tape, (uintptr_t)t->data, &block, &at) || block == BLOCK_VALUES;
 }
 
-/* Attention's backward alone reads its output: the value after the call. */
+/* Whether the backward reads t's value from after the call. Only attention's backward does: it
+ * reads the output. */
 static bool is_after(const struct call *call, const struct tensor *t) {
     return call->operation == OPERATION_attention && tensor_is_same(t, call_output(call));
 }
 
-/* Calls `see` with each value that the backward of a call reads, before or after it. */
+/* Calls `see` with each value that the backward of a call reads: with `after`, the values from
+ * after the call, otherwise those from before it. */
 static void each_value(struct builder *b, size_t call, bool after,
     void (*see)(struct builder *b, size_t call, struct tensor *value, void *user), void *user) {
     const struct traced *traced = &b->tape->calls[call];
@@ -144,7 +148,8 @@ static void add_wanted(struct builder *b, size_t call, struct tensor *value, voi
     intervals_add(user, tensor_interval(value));
 }
 
-/* Which calls of a segment have to run again, and what it begins with then. */
+/* Finds the calls of a segment that must run again, and the inputs that the segment needs for
+ * this. */
 static void find_again(struct builder *b, size_t segment) {
     struct intervals *wanted = &b->inputs[segment];
     for (size_t i = b->segments->cuts[segment + 1]; i-- > b->segments->cuts[segment];) {
@@ -162,7 +167,8 @@ static void find_again(struct builder *b, size_t segment) {
     b->ok = b->ok && !wanted->failed;
 }
 
-/* Of what segments begin with, only what is written after their beginning has to be kept. */
+/* Finds the inputs of segments that must be kept: only those that are overwritten after the segment
+ * begins. */
 static void find_inputs(struct builder *b) {
     struct intervals later = { 0 };
     for (size_t s = b->segments->count; b->ok && s-- > 0;) {
@@ -189,12 +195,13 @@ static void find_inputs(struct builder *b) {
 
 /* --- running --- */
 
-/* A segment that runs and saves what its backward reads, after which `copies` tell where it is. */
+/* A range of calls that run and save what their backward reads. The builder's copies then say where
+ * that is. */
 struct stretch {
     size_t first, end;
-    size_t until; /* its values must last for these calls */
-    bool again;   /* for the second time, as far as is needed */
-    bool kept;    /* until its adjoints have run: among what is kept of all segments */
+    size_t until; /* its values must last up to this call */
+    bool again;   /* second run, only as far as needed */
+    bool kept;    /* saved until its adjoints have run, in builder.kept */
 };
 
 static bool runs(const struct builder *b, const struct stretch *s, size_t call) {
@@ -242,7 +249,7 @@ static void run_and_save(struct builder *b, struct stretch s) {
         b->most_segment_bytes = b->segment_bytes;
 }
 
-/* Copies of what the segment begins with, where there are none yet. */
+/* Copies the segment's inputs, except those of which a copy exists already. */
 static void keep_inputs(struct builder *b, size_t segment) {
     const struct intervals *inputs = &b->inputs[segment];
     for (size_t k = 0; k < inputs->count; k++) {

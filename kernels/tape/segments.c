@@ -1,11 +1,11 @@
-/* Where to cut the forward for checkpointing. Cutting before a call costs the bytes that are live
- * there and are overwritten later, roughly; a segment costs what the backward of its calls saves.
- * For a few bounds on what a segment may save, the cheapest cuts are found, put together and
- * measured; the least memory wins.
+/* Where to cut the forward for checkpointing. A cut before a call costs, roughly, the bytes that
+ * are live there and are overwritten later. A segment costs what the backward of its calls saves.
+ * For several bounds on what a segment may save, the cheapest cuts are found and the resulting
+ * program is measured. The cuts that take the least memory are chosen.
  *
- * Where pictures are small and channels many, a call's work is large beside what it saves. So of
- * the segments, those are held that save the least for the work of their second run, as long as all
- * that is saved stays under a share of what the whole forward would save. */
+ * If pictures are small and channels many, a call does much work for the bytes that it saves.
+ * Segments with the most work per saved byte are therefore held, as long as all saved bytes stay
+ * below a share (HELD_SHARE) of what the whole forward would save. */
 #include "kernels/tape/plan.h"
 
 #include <stdlib.h>
@@ -15,10 +15,10 @@
 #define HELD_SHARE 0.5
 
 struct costs {
-    size_t *cut;   /* owned, [calls + 1]: before call i */
-    size_t *saved; /* owned, [calls + 1]: by all calls before i */
-    size_t *best;  /* owned, [calls + 1]: of the cuts up to one before i, itself included */
-    size_t *from;  /* owned, [calls + 1]: the cut before that */
+    size_t *cut;   /* owned, [calls + 1]: cost of a cut before call i */
+    size_t *saved; /* owned, [calls + 1]: bytes saved by all calls before i */
+    size_t *best;  /* owned, [calls + 1]: least cost of the cuts up to the one before i */
+    size_t *from;  /* owned, [calls + 1]: the cut that precedes it */
 };
 
 static bool find_costs(struct tape *tape, struct costs *costs, struct error *err) {
@@ -48,7 +48,7 @@ static bool find_costs(struct tape *tape, struct costs *costs, struct error *err
     return ok || error_set(err, ERROR_NO_MEMORY, "no memory to plan a training pass");
 }
 
-/* The cheapest cuts whose segments save `bound` at most, or are one call. */
+/* Finds the cheapest cuts whose segments save at most `bound` bytes or consist of one call. */
 static void find_cuts(
     const struct costs *costs, size_t count, size_t bound, struct segments *segments) {
     costs->best[0] = 0;
@@ -95,7 +95,7 @@ static bool choose(
     return ok;
 }
 
-/* --- what is held --- */
+/* --- held segments --- */
 
 struct candidate {
     size_t segment;
@@ -109,7 +109,7 @@ static int dearest_first(const void *a, const void *b) {
     return x->segment < y->segment ? -1 : x->segment > y->segment;
 }
 
-/* In a dry run. */
+/* Run in a dry run. Sets the flops of every call. */
 static void count_flops(struct compute *c, void *user) {
     struct tape *tape = user;
     for (size_t i = 0; i < tape->call_count; i++) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An advance runs at most one part in so many of the forward. */
+/* An advance runs at most 1 / ADVANCES of the forward's work, or one call. */
 #define ADVANCES 32
 
 bool works_add(struct works *works, const struct work *work, struct error *err) {
@@ -99,7 +99,7 @@ static bool run(const struct work *work, struct compute *c) {
     return compute_ok(c);
 }
 
-/* In a dry run: checks every call, plans their scratch memory, and counts. */
+/* Run in a dry run. Checks every call, plans its scratch memory, and counts its work. */
 static void run_all(struct compute *c, void *user) {
     struct tape *tape = user;
     for (size_t i = 0; i < tape->program.count; i++) {
@@ -111,7 +111,7 @@ static void run_all(struct compute *c, void *user) {
     }
 }
 
-/* The end of the advance that begins at `first`; *flops: its work. */
+/* Returns the end of the advance that begins at `first`. *flops: its work. */
 static size_t advance_end(const struct tape *tape, size_t first, double *flops) {
     const struct work *items = tape->program.items;
     size_t i = first;
@@ -198,7 +198,8 @@ static bool create(const struct compute *like, void (*forward)(struct compute *c
 
 /* --- memory --- */
 
-/* Where a planned address, or one of where the blocks lay so far, is when they lie at `to`. */
+/* Returns the address of `p` after the blocks move to `to`. p is a planned address or, if the tape
+ * has memory already, an address in the present blocks. Other addresses stay the same. */
 static void *placed(const struct tape *tape, char *to, const size_t *starts, const void *p) {
     enum tape_block block;
     size_t at;
@@ -213,7 +214,7 @@ static void place_call(const struct tape *tape, char *to, const size_t *starts, 
         call->tensors[i].data = placed(tape, to, starts, call->tensors[i].data);
 }
 
-/* The blocks lie at `to` from now on. */
+/* Changes all addresses of the tape, because the blocks are at `to` from now on. */
 static void place(struct tape *tape, char *to) {
     size_t starts[BLOCK_COUNT], start = 0;
     for (int i = 0; i < BLOCK_COUNT; start += tape->block_bytes[i++])
@@ -231,7 +232,7 @@ static void place(struct tape *tape, char *to) {
     tape->outside_memory = to + starts[BLOCK_OUTSIDE];
 }
 
-/* Takes the arena, all of it, which may lie elsewhere than at the last pass. */
+/* Takes the whole arena, which may have moved since the last pass. */
 static void take_arena(struct tape *tape) {
     arena_release(tape->arena, 0);
     char *memory = arena_alloc(tape->arena, blocks_bytes(tape));

@@ -1,5 +1,6 @@
-/* The terms of a tape's low_rank calls in the memory of a device that does not read the host's.
- * They stay the same as long as the tape, so they are uploaded once, not at each call. */
+/* Puts the terms of a tape's low_rank calls into the memory of a device that does not read host
+ * memory. They stay the same as long as the tape exists, so they are uploaded once and not at each
+ * call. */
 #include "kernels/tape/plan.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@ static struct low_rank_args *low_rank_of(const struct tape *tape, size_t call) {
     return c->operation == OPERATION_low_rank ? &c->args.low_rank : NULL;
 }
 
-/* All calls' spans, then all calls' terms, of which every row of a call has the same. */
+/* Writes the spans of all calls, then the terms of all calls. All rows of a call share the same
+ * terms. */
 static void fill(const struct tape *tape, char *host, size_t spans_bytes) {
     struct low_rank_span *spans = (struct low_rank_span *)host;
     struct low_rank_term *terms = (struct low_rank_term *)(host + spans_bytes);

@@ -1,5 +1,6 @@
-/* Calls as they come from the wrappers. What cannot be undone from its end is split: an activation
- * from the product before it, a gate from its product, dropped-out terms from each other. */
+/* Records calls as they come from the wrappers. A call is split if its backward needs an
+ * intermediate value: an activation from the product before it, a gate from its product, terms with
+ * dropout from each other. */
 #include "kernels/tape/plan.h"
 
 #include "base/list.h"
@@ -16,7 +17,7 @@ void tape_record(struct compute *c, enum operation operation, const void *args) 
     tape->calls[tape->call_count++] = traced;
 }
 
-/* Memory for a tensor like t, with `channels` of them. */
+/* Allocates a tensor like t, but with `channels` channels. */
 static struct tensor room_like(struct compute *c, const struct tensor *t, int64_t channels) {
     struct tensor room = *t;
     room.shape[room.rank - 1] = channels;
@@ -57,7 +58,7 @@ static const struct tape_parameter *dropped_out(
     return pair && pair->dropout > 0 ? pair : NULL;
 }
 
-/* One term of every row; of what is left of x, if `pair` says so. */
+/* Adds one term of every row. If `pair` is not NULL, the term reads x after the pair's dropout. */
 static void add_term(struct compute *c, const struct low_rank_args *a, int index,
     const struct tape_parameter *pair) {
     const size_t mark = arena_mark(c->arena);
@@ -91,7 +92,8 @@ static bool same_count(const struct low_rank_args *a) {
     return same;
 }
 
-/* That every row has the terms of the first, call_create sees to. */
+/* Splits a call with dropout into one call per term. call_create checks that every row has the
+ * terms of the first row. */
 static bool split_low_rank(struct compute *c, const struct low_rank_args *a) {
     bool any = false;
     for (int i = 0; i < a->rows[0].count; i++)

@@ -12,16 +12,16 @@
 struct adapter {
     struct safetensors *file;
     struct adapter_config config;
-    struct adapter_index index; /* while the file is read */
+    struct adapter_index index; /* set while the file is read */
     struct named_weight *norms; /* owned: the modules' targets that describe norms */
     struct adapter_summary summary;
     struct adapter_module *modules; /* owned */
     size_t module_count;
-    struct adapter_leftover *leftovers; /* owned, like their names */
+    struct adapter_leftover *leftovers; /* owned, and so are their names */
     size_t leftover_count;
 };
 
-/* A tensor of the file while modules are assembled. */
+/* A tensor of the file, used while modules are assembled. */
 struct piece {
     const char *tensor;
     size_t entry;
@@ -62,7 +62,8 @@ static bool check_kind(const struct piece *piece, struct error *err) {
     }
 }
 
-/* Whether the tensor tells its module's kind; a change of a bias may occur with any kind. */
+/* Returns whether the tensor determines its module's kind. A change of a bias does not: it may
+ * occur with any kind. */
 static bool tells_kind(const struct piece *piece) {
     return piece->name.kind == ADAPTER_NORM ||
            (piece->name.kind != ADAPTER_ANY && piece->name.part != ADAPTER_DIFF_B);
@@ -268,7 +269,8 @@ static bool open_folder(struct adapter *a, const char *path, struct error *err) 
     return ok;
 }
 
-/* Reads through what was opened. Closes `a` if that fails or if nothing was opened. */
+/* Reads the opened file and assembles its modules. Closes `a` if that fails, or if no file was
+ * opened. */
 static bool open_rest(struct adapter *a, bool opened, const char *path,
     const struct adapter_targets *targets, struct adapter **out, struct error *err) {
     bool ok = opened;

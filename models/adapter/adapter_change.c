@@ -60,8 +60,8 @@ static void fold(const float *core, const float *b, int64_t outer, int64_t rank,
             }
 }
 
-/* The matrix that `a` is multiplied with: the factor b itself, or a core folded into it. Owned by
- * the caller. */
+/* Returns the matrix that `a` is multiplied with: the factor b itself, or a core folded into b. The
+ * caller owns it. */
 static float *inner_factor(const struct adapter_module *m, enum adapter_part b,
     enum adapter_part core, struct error *err) {
     float *inner = factor_numbers(m, b, err);
@@ -107,7 +107,7 @@ static bool loha_product(
     return ok;
 }
 
-/* lokr_w1 or lokr_w2 as [rows][columns], stored whole or as a product. */
+/* Returns lokr_w1 or lokr_w2 as [rows][columns]; the file has it whole or as a product. */
 static float *lokr_factor(const struct adapter_module *m, enum adapter_part whole,
     enum adapter_part a, enum adapter_part b, enum adapter_part core, int64_t rows, int64_t columns,
     struct error *err) {
@@ -145,7 +145,7 @@ static bool lokr_product(const struct adapter_module *m, float *y, struct error 
     return w2 != NULL;
 }
 
-/* The change at strength 1 without `scale`: y [n][k][taps]. */
+/* Computes the change at strength 1, without `scale`: y [n][k][taps]. */
 static bool unscaled_change(const struct adapter_module *m, float *y, struct error *err) {
     const int64_t rows = m->target->n, columns = m->target->k * adapter_target_taps(m->target);
     switch (m->kind) {
@@ -161,8 +161,8 @@ static bool unscaled_change(const struct adapter_module *m, float *y, struct err
     }
 }
 
-/* change = magnitude * (W + change) / |W + change| - W, where the norm is over an output's weights
- * or over an input's. */
+/* change = magnitude * (W + change) / |W + change| - W, where the norm is taken over the weights of
+ * an output, or of an input. */
 static bool decompose(
     const struct adapter_module *m, const float *pristine, float *change, struct error *err) {
     const int64_t n = m->target->n, k = m->target->k, taps = adapter_target_taps(m->target);
@@ -178,7 +178,7 @@ static bool decompose(
             change[i] += pristine[i];
             norms[outputs ? i / (k * taps) : i / taps % k] += (double)change[i] * (double)change[i];
         }
-        /* Weights that are all 0 have no direction; they stay 0. */
+        /* Weights that are all 0 have no direction and stay 0. */
         for (int64_t i = 0; i < groups; i++)
             norms[i] = norms[i] > 0 ? (double)magnitude[i] / sqrt(norms[i]) : 0;
         for (int64_t i = 0; i < n * k * taps; i++)

@@ -10,10 +10,10 @@
 #include <string.h>
 
 #define PATTERN_MAX_BYTES 1024
-#define PATTERN_MATCH_LIMIT 10000 /* steps; a file's pattern may be made to take forever */
+#define PATTERN_MATCH_LIMIT 10000 /* steps of matching: a pattern may be malicious */
 #define PATTERNS_MAX 8192
-#define REGULAR_PATTERNS_MAX 256 /* regular expressions, which cost steps for each layer */
-#define PEFT_DEFAULT_RANK 8      /* PEFT's, if a configuration leaves out r or alpha */
+#define REGULAR_PATTERNS_MAX 256 /* regular expressions; each is matched for each layer */
+#define PEFT_DEFAULT_RANK 8      /* PEFT's defaults of r and alpha */
 
 static const json_t *get(
     const struct adapter_config *config, enum component component, const char *key) {
@@ -25,8 +25,8 @@ static const json_t *get(
     return json_object_get(config->json, full);
 }
 
-/* Refuses ways of initialisation that change the base's weights, because the factors alone are then
- * not enough. */
+/* Refuses initialisations that change the base's weights, because the factors alone are then not
+ * sufficient. */
 static bool check_start(const json_t *start, struct error *err) {
     static const char *const changing[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
     const char *word = json_string_value(start);
@@ -49,8 +49,8 @@ static bool check_type(struct adapter_config *config, struct error *err) {
         "peft_type is \"%.40s\"; LORA, LOHA and LOKR are taken", config->peft_type);
 }
 
-/* Whether the pattern is a name without special characters except dots, as nearly every one is.
- * diffusers writes a ^ before patterns that are whole names. */
+/* Returns whether the pattern is a plain name: its only special characters are dots. Nearly every
+ * pattern is. diffusers writes a ^ before patterns that are whole names. */
 static bool is_plain(const char *pattern) {
     const char *name = pattern + (pattern[0] == '^');
     return !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")];
@@ -125,8 +125,8 @@ static bool number(
     return true;
 }
 
-/* Returns 1 if the pattern is `layer` or, without a ^, the part of `layer` after one of its dots; 0
- * if not; -1 if the pattern is a regular expression. */
+/* Returns 1 if the pattern is `layer` or, without a ^, the part of `layer` after one of its dots.
+ * Returns 0 if it is not, and -1 if the pattern is a regular expression. */
 static int matches_plainly(const char *pattern, const char *layer) {
     const bool is_whole = pattern[0] == '^';
     const char *name = pattern + is_whole;
@@ -141,7 +141,7 @@ static int matches_plainly(const char *pattern, const char *layer) {
     return 1;
 }
 
-/* Like PEFT's get_pattern_key: re.match(rf"(.*\.)?({pattern})$", layer). */
+/* Matches as PEFT's get_pattern_key does: re.match(rf"(.*\.)?({pattern})$", layer). */
 static bool matches(const char *pattern, const char *layer, bool *out, struct error *err) {
     const int plainly = matches_plainly(pattern, layer);
     *out = plainly == 1;
@@ -177,8 +177,8 @@ static bool matches(const char *pattern, const char *layer, bool *out, struct er
                pattern, layer);
 }
 
-/* Sets *value to that of the first pattern that matches the layer; leaves it unchanged if none
- * does. */
+/* Sets *value to the value of the first pattern that matches the layer. Leaves *value unchanged if
+ * no pattern does. */
 static bool from_patterns(
     const json_t *patterns, const char *key, const char *layer, double *value, struct error *err) {
     const char *pattern;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Parts of names that occur in one family but not in Stable Diffusion 1.x and 2.x. The first one
- * that is found anywhere in the file decides. */
+/* Parts of names that occur in one family but not in Stable Diffusion 1.x and 2.x. The first of
+ * these that occurs anywhere in the file decides. */
 static const struct {
     const char *part, *family;
 } marks[] = {
@@ -60,7 +60,7 @@ static bool is_leaf(size_t which, const char *name, size_t length) {
     return false;
 }
 
-/* The layer's number of inputs in the model; 0 if the model has no such layer. */
+/* Returns the layer's number of inputs in the model; 0 if the model has no such layer. */
 static int64_t model_width(const struct adapter_targets *targets, size_t which) {
     const struct weight_list *list = widths[which].component == COMPONENT_UNET
                                          ? targets->unet
@@ -71,7 +71,8 @@ static int64_t model_width(const struct adapter_targets *targets, size_t which) 
     return 0;
 }
 
-/* The same according to a tensor of the file; 0 if it does not tell. */
+/* Returns the layer's number of inputs according to a tensor of the file; 0 if the tensor does not
+ * show it. */
 static int64_t file_width(const struct safetensors_entry *entry, size_t which) {
     struct adapter_name name;
     if (!adapter_name_parse(entry->name, &name) || entry->rank < 2 ||
@@ -82,7 +83,8 @@ static int64_t file_width(const struct safetensors_entry *entry, size_t which) {
     return tells ? entry->shape[1] : 0;
 }
 
-/* "Stable Diffusion 1.x" and so on, or a description of a width that no known family has. */
+/* Returns "Stable Diffusion 1.x" and so on, or a description of a width that no known family
+ * has. */
 static const char *family_of(size_t which, int64_t width, char *text, size_t size) {
     for (size_t i = 0; i < sizeof(widths[0].known) / sizeof(widths[0].known[0]); i++)
         if (widths[which].known[i].family && widths[which].known[i].width == width)

@@ -1,5 +1,5 @@
-/* Names of modules with underscores for dots cannot be taken apart again. So the model's own names
- * are written in each format's way, and compared. */
+/* In some formats the names of modules have underscores in place of dots, and cannot be split
+ * again. So the model's own names are converted to each format, and compared with the file's. */
 #include "base/list.h"
 #include "models/adapter/adapter_internal.h"
 #include "models/checkpoint/ldm_names.h"
@@ -33,7 +33,7 @@ static bool add(struct adapter_index *index, enum component component, struct la
     const int length = snprintf(
         key, sizeof(key), "%s_%s", component == COMPONENT_UNET ? "unet" : "te", name);
     if (length < 0 || (size_t)length >= sizeof(key))
-        return true; /* no tensor's name is that long */
+        return true; /* tensor names are shorter than this */
     flatten(key);
     if (!LIST_ROOM(index->items, index->count, "the names of layers", err))
         return false;
@@ -97,7 +97,8 @@ static bool add_text_name(
     return true;
 }
 
-/* transformers 5 leaves "text_model." out. */
+/* Adds the names of a text encoder's layer, with and without "text_model.", which transformers 5
+ * leaves out. */
 static bool add_text(struct adapter_index *index, struct layer layer, struct error *err) {
     static const char prefix[] = "text_model.";
     const char *name = layer.target->name;
@@ -120,7 +121,7 @@ static int layers_per_block(const struct weight_list *unet) {
     return layers - 1;
 }
 
-/* Lists the norms of both lists as targets, the UNet's first. */
+/* Lists the norms of both lists as targets: first the UNet's. */
 static bool list_norms(
     struct adapter_index *index, const struct adapter_targets *targets, struct error *err) {
     const struct weight_list *lists[] = { targets->unet, targets->text_encoder };
@@ -139,7 +140,7 @@ static bool list_norms(
     return true;
 }
 
-/* An embedding's table is no norm. */
+/* Returns whether the entry is a norm, not an embedding's table. */
 static bool is_norm(const struct named_resident *resident) {
     return resident->weight.rank == 1;
 }

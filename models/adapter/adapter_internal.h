@@ -1,11 +1,11 @@
-/* Shared by the files behind adapter.h. For their use only. */
+/* Shared by the files that implement adapter.h; private to them. */
 #ifndef MODELS_ADAPTER_ADAPTER_INTERNAL_H
 #define MODELS_ADAPTER_ADAPTER_INTERNAL_H
 
 #include "models/adapter/adapter.h"
 #include "models/checkpoint/safetensors.h"
 
-/* The model's layers under every name that a file may give them, sorted by name. */
+/* The model's layers under every name that a file may use for them, sorted by name. */
 struct adapter_index {
     struct adapter_index_entry {
         char *name; /* owned: "unet_" or "te_", then the layer's name with underscores for dots */
@@ -18,8 +18,8 @@ struct adapter_index {
 };
 bool adapter_index_create(const struct adapter_targets *targets, struct adapter_index *out,
     struct error *err) __attribute__((warn_unused_result));
-void adapter_index_finish(struct adapter_index *index); /* a zeroed one is fine */
-/* The layer that a file's module belongs to (its name has `length` bytes), or NULL. */
+void adapter_index_finish(struct adapter_index *index); /* zeroed is fine */
+/* Returns the layer of a file's module, whose name has `length` bytes, or NULL. */
 const struct adapter_index_entry *adapter_index_find(
     const struct adapter_index *index, const char *module, size_t length);
 
@@ -38,7 +38,7 @@ bool adapter_config_from_metadata(const json_t *metadata, struct adapter_config 
     struct error *err) __attribute__((warn_unused_result));
 void adapter_config_finish(struct adapter_config *config);
 /* Finds the alpha and the rank of a layer, patterns included. out->said is false if the
- * configuration does not cover the component. */
+ * configuration says nothing about the layer's component. */
 struct adapter_config_scale {
     double alpha, rank;
     bool rslora; /* alpha is divided by the root of the rank */
@@ -53,11 +53,11 @@ bool adapter_config_scale(const struct adapter_config *config, enum component co
 bool adapter_family_check(const struct safetensors_header *header,
     const struct adapter_targets *targets, struct error *err) __attribute__((warn_unused_result));
 
-/* Checks module->factors against the target, and fills rank and everything else that follows from
- * the shapes. `name` is the module's in the file. */
+/* Checks module->factors against the target. Sets the rank and everything else that follows from
+ * the shapes. `name` is the module's name in the file. */
 bool adapter_module_check(struct adapter_module *module, const char *name, struct error *err)
     __attribute__((warn_unused_result));
-/* Whether DoRA's magnitude has one number per output (true) or per input. */
+/* Returns whether DoRA's magnitude has one number per output (true) or per input. */
 bool adapter_magnitude_of_outputs(const struct adapter_module *module);
 const struct adapter_factor *adapter_magnitude(const struct adapter_module *module);
 

@@ -68,7 +68,7 @@ const char *adapter_kind_name(enum adapter_kind kind) {
     return kind_names[kind];
 }
 
-/* The layers that adapters change; of names with a common end, the longest comes first. */
+/* The layers that adapters change. Among names with the same end, the longest comes first. */
 static const char *const leafs[] = { "to_out_0", "to_out", "to_q", "to_k", "to_v", "ff_net_0_proj",
     "ff_net_2", "time_emb_proj", "proj_in", "proj_out", "conv_shortcut", "samplers_0_conv", "conv1",
     "conv2", "conv_in", "conv_out", "q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2",
@@ -132,15 +132,15 @@ static const char *format_of(const char *name) {
     return NULL;
 }
 
-/* Whether the tensor's first dimension is the rank, and it is the only one of its product that is
- * counted for that. */
+/* Returns whether the tensor's first dimension is the rank, and the tensor is the one of its
+ * product that is counted for the rank. */
 static bool tells_rank(const struct adapter_name *name) {
     return name->part == ADAPTER_DOWN || name->part == ADAPTER_W1_B ||
            (name->part == ADAPTER_W2_B && name->kind == ADAPTER_LOKR);
 }
 
-/* Whether the tensor counts its module: a module is counted once, by a tensor that every module of
- * its kind has. */
+/* Returns whether the tensor counts its module: each module is counted once, by a tensor that every
+ * module of its kind has. */
 static bool counts_module(const struct adapter_name *name) {
     static const char *const first[] = { ".hada_w1_b", ".lokr_w2", ".lokr_w2_a", ".diff", ".w_norm",
         ".on_input", ".oft_blocks", ".oft_diag", ".a1.weight" };

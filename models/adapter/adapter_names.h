@@ -1,5 +1,5 @@
-/* What a LoRA file contains, recognised by its tensors' names: in the formats of kohya, diffusers,
- * PEFT and LyCORIS. */
+/* The contents of a LoRA file, recognised by its tensors' names, in the formats of kohya,
+ * diffusers, PEFT and LyCORIS. */
 #ifndef MODELS_ADAPTER_ADAPTER_NAMES_H
 #define MODELS_ADAPTER_ADAPTER_NAMES_H
 
@@ -9,13 +9,13 @@
 #define ADAPTER_KINDS_MAX 8
 #define ADAPTER_TARGETS_MAX 32
 
-/* How a module's tensors make up a change of weights. */
+/* How the tensors of a module give its change of the weights. */
 enum adapter_kind {
     ADAPTER_LORA, /* and LoCon */
     ADAPTER_LOHA,
     ADAPTER_LOKR,
     ADAPTER_FULL, /* the difference itself */
-    ADAPTER_NORM, /* the same for a norm's scale and shift */
+    ADAPTER_NORM, /* the difference of a norm's scale and shift */
     ADAPTER_IA3,
     ADAPTER_OFT,
     ADAPTER_GLORA,
@@ -27,7 +27,7 @@ enum adapter_kind {
 enum adapter_part {
     ADAPTER_DOWN, /* its first dimension is the rank */
     ADAPTER_UP,
-    ADAPTER_MID, /* between the two: LoCon's Tucker core */
+    ADAPTER_MID, /* LoCon's Tucker core, between up and down */
     ADAPTER_UP_BIAS,
     ADAPTER_W1_A,
     ADAPTER_W1_B,
@@ -39,25 +39,26 @@ enum adapter_part {
     ADAPTER_W2,
     ADAPTER_DIFF,
     ADAPTER_DIFF_B,
-    ADAPTER_DORA_SCALE, /* LyCORIS's: its shape tells whether outputs or inputs are scaled */
+    ADAPTER_DORA_SCALE, /* LyCORIS's: its shape shows if outputs or inputs are scaled */
     ADAPTER_MAGNITUDE,  /* peft's: outputs are scaled */
     ADAPTER_ALPHA,
     ADAPTER_OTHER, /* belongs to a kind that is listed but not supported */
     ADAPTER_PART_COUNT
 };
 
-/* A tensor's name taken apart. */
+/* A tensor's name, split into its parts. */
 struct adapter_name {
     enum adapter_part part;
     enum adapter_kind kind;
-    const char *suffix;   /* what follows the module's name: ".lora_down.weight" */
+    const char *suffix;   /* after the module's name: ".lora_down.weight" */
     size_t module_length; /* length of the module's name within the tensor's */
 };
 
-/* "LyCORIS LoHa", "LyCORIS IA3", ...; "LoRA" for ADAPTER_LORA; never ADAPTER_ANY. */
+/* Returns "LyCORIS LoHa", "LyCORIS IA3", ...; "LoRA" for ADAPTER_LORA. Do not call it for
+ * ADAPTER_ANY. */
 const char *adapter_kind_name(enum adapter_kind kind);
 
-/* Returns false if the tensor is no part of an adapter. */
+/* Returns false if the tensor does not belong to an adapter. */
 bool adapter_name_parse(const char *name, struct adapter_name *out);
 
 /* A distinct value and how often it occurs. */
@@ -72,7 +73,7 @@ struct adapter_target {
     size_t count;
 };
 
-/* Strings live forever. A full list may be incomplete. */
+/* A summary of a file. Strings are static. A list that is full may be incomplete. */
 struct adapter_summary {
     const char *format; /* "kohya", "peft (lora_A, lora_B)", ... */
     const char *kinds[ADAPTER_KINDS_MAX];
@@ -80,7 +81,7 @@ struct adapter_summary {
     struct adapter_target targets[ADAPTER_TARGETS_MAX];
     size_t kind_count, rank_count, alpha_count, target_count;
     size_t unet_modules, text_encoder_modules;
-    size_t other_tensors; /* no part of an adapter */
+    size_t other_tensors; /* belongs to no adapter */
 };
 
 /* Summarises a file from its names and alphas. Returns false if the file holds no adapter. */

@@ -1,4 +1,4 @@
-/* Checks a module's tensors against each other and against the layer that they change. */
+/* Checks a module's tensors against each other and against the layer that the module changes. */
 #include "models/adapter/adapter_internal.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 
 #define NUMBERS_AT_A_TIME 4096
 
-/* A matrix, or a convolution's weights: [rows][columns], or [rows][columns][side][side], which may
- * be written as [rows][columns * side * side]. */
+/* A matrix, [rows][columns], or a convolution's weights, [rows][columns][side][side], which may be
+ * written as [rows][columns * side * side]. */
 struct shape {
     int64_t rows, columns;
     int64_t side;
@@ -75,7 +75,7 @@ static bool has(const struct adapter_module *m, enum adapter_part part) {
     return m->factors[part].name != NULL;
 }
 
-/* Checks that `count` parts that belong together are all present or all absent; *any: they are
+/* Checks that `count` parts that belong together are all present or all absent. *any: they are
  * present. */
 static bool check_together(const struct adapter_module *m, const char *name,
     const enum adapter_part *parts, int count, bool *any, struct error *err) {
@@ -167,7 +167,7 @@ static bool check_loha(struct adapter_module *m, const char *name, struct error 
            check_product(m, ADAPTER_W1_A, ADAPTER_W1_B, ADAPTER_T1, whole, err);
 }
 
-/* w1 is [a][b] and w2 is [n / a][k / b], each stored whole or as a product. */
+/* Checks LoKr: w1 is [a][b] and w2 is [n / a][k / b]. Each is in the file whole or as a product. */
 static bool check_lokr(struct adapter_module *m, const char *name, struct error *err) {
     static const enum adapter_part first[] = { ADAPTER_W1_A, ADAPTER_W1_B };
     static const enum adapter_part second[] = { ADAPTER_W2_A, ADAPTER_W2_B };
@@ -207,7 +207,8 @@ static bool check_lokr(struct adapter_module *m, const char *name, struct error 
                m->factors[ADAPTER_W1_B].name, (long long)m->rank, (long long)rank2);
 }
 
-/* The scale has one number per channel; the shift is checked like every bias. */
+/* Checks the change of a norm. The scale has one number per channel; the shift is checked as every
+ * bias. */
 static bool check_norm(struct adapter_module *m, const char *name, struct error *err) {
     const struct adapter_factor *scale = &m->factors[ADAPTER_DIFF];
     char found[96];

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_SHOWN 4 /* of the tensors that were not requested */
+#define NAMES_SHOWN 4 /* number of unrequested tensors to name */
 
 static const char *const component_names[COMPONENTS_MAX] = {
     [COMPONENT_TEXT_ENCODER] = "text_encoder",
@@ -32,7 +32,7 @@ static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* The current name of a VAE's attention tensor; before 2023 they had different names. */
+/* Returns the current name of a VAE's attention tensor; the names were different before 2023. */
 static char *modern_vae_name(const char *name) {
     static const char *const leafs[][2] = { { ".query.", ".to_q." }, { ".key.", ".to_k." },
         { ".value.", ".to_v." }, { ".proj_attn.", ".to_out.0." } };
@@ -56,8 +56,8 @@ static char *modern_text_name(const char *name) {
     return asprintf(&full, "text_model.%s", name) < 0 ? NULL : full;
 }
 
-/* The current name of a safety checker's tensor; transformers before version 5 wrote the tower's
- * name twice. */
+/* Returns the current name of a safety checker's tensor: transformers before version 5 wrote the
+ * tower's name twice. */
 static char *modern_checker_name(const char *name) {
     const char *inner = starts_with(name, "vision_model.") ? strchr(name, '.') + 1 : "";
     return strdup(starts_with(inner, "vision_model.") ? inner : name);
@@ -197,13 +197,13 @@ enum tokenizer_source checkpoint_tokenizer_source(const struct checkpoint *c) {
     return c->text_encoder.vocab_size == CLIP_VOCAB_SIZE ? TOKENIZER_CLIP : TOKENIZER_MISSING;
 }
 
-/* SD-2's text encoder is OpenCLIP's, which uses GELU; CLIP's own uses quick_gelu. */
+/* The text encoder of SD-2 is OpenCLIP's, which uses GELU. CLIP's own uses quick_gelu. */
 enum clip_padding checkpoint_clip_padding(const struct checkpoint *c) {
     return c->text_encoder.hidden_act == ACTIVATION_GELU ? CLIP_PADS_WITH_0 : CLIP_PADS_WITH_END;
 }
 
-/* An old config says 2, whatever the tokenizer; transformers then uses the highest id as the
- * end. */
+/* An old config always has 2 here, whatever the tokenizer is. transformers then takes the highest
+ * id as the end token. */
 static bool check_end_mark(
     const struct checkpoint *c, const struct tokenizer *tokenizer, struct error *err) {
     const int said = c->text_encoder.eos_token_id, end = tokenizer_end_id(tokenizer);
@@ -274,8 +274,8 @@ static const char *shape_text(int rank, const int64_t *shape, char *text, size_t
     return rank == 0 ? "(a single number)" : text;
 }
 
-/* Whether the shapes are equal except for trailing dimensions of one: [n][k] and [n][k][1][1] are
- * the same matrix. */
+/* Returns whether the shapes are equal except for trailing dimensions of one: [n][k] and
+ * [n][k][1][1] are the same matrix. */
 static bool shape_fits(int rank, const int64_t *shape, int wanted_rank, const int64_t *wanted) {
     bool matrix_either_way = (rank == 2 && wanted_rank == 4) || (rank == 4 && wanted_rank == 2);
     if (rank != wanted_rank && !matrix_either_way)
@@ -326,7 +326,8 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
             shape_text(found_rank, found, found_text, sizeof(found_text)), wanted_text,
             renamed ? " (in the file: " : "", renamed ? own_name : "", renamed ? ")" : "");
     }
-    /* Weights are read once. Without this the whole file would stay in memory next to its copy. */
+    /* Each weight is read once. Without this call the whole file would stay in memory beside its
+     * copy. */
     if (c->viewed_bytes > CHECKPOINT_RESIDENT_BYTES)
         checkpoint_drop_pages(c);
     if (!view_weight(weight, out, err))
@@ -339,7 +340,7 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
     return true;
 }
 
-/* Tensors that occur in files but that the arithmetic never reads. */
+/* Tensors that files contain but that the arithmetic never reads. */
 static bool known_leftover(enum component component, const char *name) {
     if (component == COMPONENT_SAFETY_CHECKER)
         return strstr(name, "position_ids");

@@ -18,7 +18,7 @@
 
 struct checkpoint;
 
-/* The safety checker is opened only on request, and a checkpoint may have none. */
+/* The safety checker is opened only on request. A checkpoint need not have one. */
 enum component {
     COMPONENT_TEXT_ENCODER,
     COMPONENT_UNET,
@@ -31,56 +31,59 @@ enum component {
 bool checkpoint_open(const char *path, const char *tokenizer_dir, struct checkpoint **out,
     struct error *err) __attribute__((warn_unused_result));
 void checkpoint_close(struct checkpoint *checkpoint); /* NULL is fine */
-/* Returns the memory of the tensors read so far to the system; they can be read again. */
+/* Gives the memory of the tensors read so far back to the system. They can be read again. */
 void checkpoint_drop_pages(struct checkpoint *c);
 
-/* Borrowed from the checkpoint. */
+/* The configs are borrowed from the checkpoint. */
 const struct text_encoder_config *checkpoint_text_encoder_config(const struct checkpoint *c);
 const struct unet_config *checkpoint_unet_config(const struct checkpoint *c);
 const struct vae_config *checkpoint_vae_config(const struct checkpoint *c);
-/* Whether the checkpoint has a safety checker: its folder exists, and no model_index.json says that
- * there is none. */
+/* Returns whether the checkpoint has a safety checker: its folder exists, and model_index.json (if
+ * any) does not say that there is none. */
 bool checkpoint_has_safety_checker(const struct checkpoint *c);
 /* Opens the safety checker, so that its config and its weights can be read. */
 bool checkpoint_open_safety_checker(struct checkpoint *c, struct error *err)
     __attribute__((warn_unused_result));
 const struct safety_checker_config *checkpoint_safety_checker_config(const struct checkpoint *c);
-/* scheduler/scheduler_config.json; for a single file, the one that SD-1.x ships. Borrowed. */
+/* Returns scheduler/scheduler_config.json; for a single file, the one that SD-1.x ships.
+ * Borrowed. */
 const json_t *checkpoint_scheduler_json(const struct checkpoint *c);
 
 /* Where the tokenizer comes from. */
 enum tokenizer_source {
     TOKENIZER_FOLDER,  /* the checkpoint's folder, or the given one */
-    TOKENIZER_CLIP,    /* it has none: CLIP's own, which is built into the program */
-    TOKENIZER_MISSING, /* it has none, and its text encoder has another number of tokens */
+    TOKENIZER_CLIP,    /* no folder: CLIP's own, built into the program */
+    TOKENIZER_MISSING, /* no folder, and CLIP's own has another number of tokens */
 };
 enum tokenizer_source checkpoint_tokenizer_source(const struct checkpoint *c);
-/* The tokenizer's folder, or NULL if it is not from one. Borrowed. */
+/* Returns the tokenizer's folder, or NULL if the tokenizer does not come from a folder.
+ * Borrowed. */
 const char *checkpoint_tokenizer_dir(const struct checkpoint *c);
-/* How CLIP's own tokenizer pads for this text encoder. */
+/* Returns how CLIP's own tokenizer pads for this text encoder. */
 enum clip_padding checkpoint_clip_padding(const struct checkpoint *c);
 bool tokenizer_from_checkpoint(const struct checkpoint *c, struct tokenizer **out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* The component's tensors for a model, packed for `kernels` in `dtype` (one of its weight_dtypes).
- * When the model has taken what it needs, tensors of the component that were not requested are an
- * error that names a few of them (known leftovers such as position_ids are ignored). A file that
- * was truncated or written to meanwhile is ERROR_IO. Valid as long as the checkpoint. */
+/* Returns the component's tensors for a model, packed for `kernels` in `dtype` (one of its
+ * weight_dtypes). After the model has taken its tensors, tensors of the component that were not
+ * requested are an error that names a few of them. Known leftovers such as position_ids are
+ * ignored. ERROR_IO if a file was truncated or written to meanwhile. Valid as long as the
+ * checkpoint. */
 struct weights weights_from_checkpoint(struct checkpoint *c, enum component component,
     const struct kernels *kernels, enum dtype dtype);
 
-/* Finds the tensor `name` (a diffusers name such as "down_blocks.0.resnets.0.conv1.weight"; the
- * text encoder's begin with "text_model."). *out is a view of the mapped file, valid until close.
- * The tensor must have exactly `rank` dimensions of these sizes, except that [n][k] and
- * [n][k][1][1] are accepted for each other. ERROR_INVALID names the tensor, its shape and the
- * expected one, or says that it is missing. */
+/* Finds the tensor `name`, a diffusers name such as "down_blocks.0.resnets.0.conv1.weight"; the
+ * text encoder's begin with "text_model.". *out is a view of the mapped file, valid until close.
+ * The tensor must have exactly `rank` dimensions of these sizes, but [n][k] and [n][k][1][1] are
+ * accepted for each other. ERROR_INVALID names the tensor, its shape and the expected one, or says
+ * that it is missing. */
 bool checkpoint_tensor(struct checkpoint *c, enum component component, const char *name, int rank,
     const int64_t *shape, struct tensor *out, struct error *err)
     __attribute__((warn_unused_result));
-/* Whether the tensor exists, with any shape. Does not mark it as used. */
+/* Returns whether the tensor exists, with any shape. Does not mark it as used. */
 bool checkpoint_has_tensor(const struct checkpoint *c, enum component component, const char *name);
 
-/* For listings. */
+/* A component's figures, for listings. */
 struct checkpoint_stats {
     size_t tensors;
     uint64_t parameters, bytes;
@@ -89,11 +92,12 @@ struct checkpoint_stats {
 void checkpoint_get_stats(
     const struct checkpoint *c, enum component component, struct checkpoint_stats *out);
 bool checkpoint_is_single_file(const struct checkpoint *c);
-/* The files' own metadata: an object of strings, or NULL. Borrowed. */
+/* Returns the metadata of the files: an object of strings, or NULL. Borrowed. */
 const json_t *checkpoint_file_metadata(const struct checkpoint *c);
-/* A sentence about what had to be guessed (a single file lacks some facts), or "". */
+/* Returns a sentence about facts that had to be guessed, because a single file lacks some; or
+ * "". */
 const char *checkpoint_note(const struct checkpoint *c);
-/* "text_encoder", "unet", "vae", "safety_checker". */
+/* Returns "text_encoder", "unet", "vae" or "safety_checker". */
 const char *component_name(enum component component);
 
 #endif

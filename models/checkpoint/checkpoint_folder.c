@@ -1,5 +1,5 @@
-/* The diffusers folder layout: one folder per component, each with its config.json and its weights
- * in one safetensors file, in a variant of it, or in shards with an index. */
+/* The diffusers folder layout: one folder per component, with its config.json and its weights. The
+ * weights are in one safetensors file, in a variant of such a file, or in shards with an index. */
 #include "models/checkpoint/checkpoint_internal.h"
 
 #include "base/file.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The stem of the weight file, and the class that model_index.json may name. */
+/* The stem of a component's weight file, and the class that model_index.json may name for it. */
 static const struct {
     const char *stem, *classes[3];
 } components[COMPONENTS_MAX] = {
@@ -26,7 +26,7 @@ const char *checkpoint_stem(enum component component) {
     return components[component].stem;
 }
 
-/* In order of preference; the config describes the plain file. */
+/* Variants in order of preference; the config describes the plain file. */
 static const char *const variants[] = { "", ".fp16", ".bf16" };
 
 static json_t *read_json(const char *folder, const char *name, struct error *err) {
@@ -49,7 +49,7 @@ static bool add_all(
     return true;
 }
 
-/* Opens the shard `name` of an index unless `opened` has it already. */
+/* Opens the shard `name` of an index, unless it is in `opened` already. */
 static struct safetensors *open_shard(
     struct checkpoint *c, const char *folder, const char *name, json_t *opened, struct error *err) {
     json_t *known = json_object_get(opened, name);
@@ -74,7 +74,8 @@ static struct safetensors *open_shard(
     return file;
 }
 
-/* Every tensor must be where the index says, and the shards must hold nothing else. */
+/* Checks that every tensor is in the shard that the index names, and that the shards contain no
+ * other tensors. */
 static bool add_shards(struct checkpoint *c, enum component component, const char *folder,
     const json_t *index, struct error *err) {
     json_t *map = json_object_get(index, "weight_map");
@@ -111,7 +112,7 @@ static bool add_shards(struct checkpoint *c, enum component component, const cha
     return ok;
 }
 
-/* Reports that there is nothing to read, and whether there is a pickle instead of a safetensors
+/* Reports that there are no weights to read. Says so if there is a pickle instead of a safetensors
  * file. */
 static bool nothing_found(const char *folder, const char *stem, struct error *err) {
     char pickle[256] = "";
@@ -135,8 +136,8 @@ static bool nothing_found(const char *folder, const char *stem, struct error *er
         folder, stem, stem, stem);
 }
 
-/* Whether the path exists at all, even as a broken link or a device: opening it then reports what
- * is wrong. */
+/* Returns whether the path exists at all, even as a broken link or a device. Opening it then
+ * reports what is wrong. */
 static bool is_anything(const char *path) {
     struct stat st;
     return lstat(path, &st) == 0;
@@ -181,7 +182,7 @@ static bool open_weights(
     return nothing_found(folder, components[component].stem, err);
 }
 
-/* Also reads the config of its preprocessor, which has a folder of its own. */
+/* Reads the safety checker's config, and that of its preprocessor, which has its own folder. */
 static bool parse_safety_checker(struct checkpoint *c, const json_t *json, struct error *err) {
     json_t *preprocessor = read_json(c->folder, "feature_extractor/preprocessor_config.json", err);
     const bool ok = preprocessor &&
@@ -226,8 +227,8 @@ static bool open_component(
     return ok;
 }
 
-/* model_index.json names a class per component. A pipeline of another family is refused by its
- * class instead of by its first unknown tensor. */
+/* Checks the classes that model_index.json names for the components. So a pipeline of another
+ * family is refused by its class, not by its first unknown tensor. */
 static bool check_index(struct checkpoint *c, const char *path, struct error *err) {
     json_t *index = read_json(path, "model_index.json", err);
     if (!index)

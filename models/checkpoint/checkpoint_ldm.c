@@ -89,7 +89,7 @@ static bool add_tensors(struct checkpoint *c, struct safetensors *file, struct e
     return true;
 }
 
-/* Dimension `dim` of a tensor that must exist; 0 with an error if it does not. */
+/* Returns dimension `dim` of a tensor that must exist; 0 with an error if it does not. */
 static int64_t dimension(const struct checkpoint *c, enum component component, const char *name,
     int dim, struct error *err) {
     struct weight *weight = checkpoint_find(c, component, name);
@@ -107,7 +107,7 @@ static int64_t dimension(const struct checkpoint *c, enum component component, c
     return shape[dim];
 }
 
-/* Whether PREFIX I SUFFIX exists. */
+/* Returns whether the tensor PREFIX I SUFFIX exists. */
 static bool has_numbered(const struct checkpoint *c, enum component component, const char *prefix,
     int i, const char *suffix) {
     char name[128];
@@ -131,7 +131,8 @@ static bool block_widths(const struct checkpoint *c, enum component component, c
     return true;
 }
 
-/* The first attn2.to_k.weight decides; every attention reads the same context. */
+/* Returns the width of the context. The middle block's attn2.to_k.weight shows it, because every
+ * attention reads the same context. */
 static int64_t context_width(const struct checkpoint *c, bool *linear, struct error *err) {
     int64_t width = dimension(
         c, COMPONENT_UNET, "mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight", 1, err);
@@ -249,7 +250,7 @@ static bool has_entry(const struct safetensors *file, const char *name) {
     return safetensors_find(file, name) >= 0;
 }
 
-/* The value of a scalar I64 tensor, or -1. */
+/* Returns the value of a scalar I64 tensor, or -1. */
 static int64_t counter(struct safetensors *file, const char *name) {
     ptrdiff_t entry = safetensors_find(file, name);
     struct tensor t;
@@ -259,9 +260,9 @@ static int64_t counter(struct safetensors *file, const char *name) {
     return value;
 }
 
-/* The shapes do not tell what the model predicts. SD-1 predicts the noise. In the SD-2 family,
- * whose context is 1024 wide, the 512-base model predicts the noise too, and is recognised only by
- * its training step (the rule of diffusers' converter). */
+/* Finds out what the model predicts; the shapes do not show it. SD-1 predicts the noise. In the
+ * SD-2 family, whose context is 1024 wide, the 512-base model also predicts the noise. It can only
+ * be recognised by its training step (the rule of diffusers' converter). */
 static const char *prediction_type(struct checkpoint *c, struct safetensors *file) {
     const json_t *metadata = safetensors_get_header(file)->metadata;
     const char *said = json_string_value(json_object_get(metadata, "modelspec.prediction_type"));
@@ -289,7 +290,7 @@ static const char *prediction_type(struct checkpoint *c, struct safetensors *fil
     return base ? "epsilon" : "v_prediction";
 }
 
-/* The scheduler_config.json that ships with SD-1.5 (PNDM) and with SD-2 768 (DDIM). */
+/* Sets the scheduler's config to the one that ships with SD-1.5 (PNDM) or with SD-2 768 (DDIM). */
 static bool set_scheduler(struct checkpoint *c, struct safetensors *file, struct error *err) {
     const char *prediction = prediction_type(c, file);
     bool v = strcmp(prediction, "v_prediction") == 0;

@@ -24,7 +24,7 @@ struct merge {
     size_t changed_count;
 };
 
-/* The tensor to change, as a copy of the file's. The copy is made once. */
+/* Returns the tensor to change: a copy of the file's tensor, which is made once. */
 static struct tensor *changed_tensor(
     struct merge *m, struct safetensors *file, size_t entry, struct error *err) {
     for (size_t i = 0; i < m->changed_count; i++)
@@ -85,8 +85,8 @@ static bool add_changes(const struct merge *m, const struct layer *layer, bool b
     return true;
 }
 
-/* Merges the layer's tensor LAYER.weight or LAYER.bias, a whole entry of a file or a part of
- * one. */
+/* Merges the layer's tensor LAYER.weight or LAYER.bias, which is a whole entry of a file or a part
+ * of an entry. */
 static bool merge_tensor(struct merge *m, const struct layer *layer, bool bias, struct error *err) {
     char name[SAFETENSORS_MAX_NAME_BYTES + 8];
     snprintf(name, sizeof(name), "%s.%s", layer->name, bias ? "bias" : "weight");
@@ -154,12 +154,12 @@ static bool fill_items(
     return true;
 }
 
-/* Writes a file of the checkpoint with the changed tensors in it. */
+/* Writes a file of the checkpoint with its changed tensors. */
 static bool write_weights(
     struct merge *m, struct safetensors *file, const char *path, struct error *err) {
     const struct safetensors_header *header = safetensors_get_header(file);
     struct safetensors_item *items = calloc(header->count ? header->count : 1, sizeof(*items));
-    /* Readers of files with metadata expect the tensors' framework in it. */
+    /* Programs that read a file with metadata expect it to name the tensors' framework. */
     json_t *metadata = header->metadata ? json_copy(header->metadata)
                                         : json_pack("{s:s}", "format", "pt");
     bool ok = items && metadata &&
@@ -180,7 +180,7 @@ static struct safetensors *file_of(const struct merge *m, const char *path) {
     return NULL;
 }
 
-/* Writes the weights that the checkpoint uses; others are left out. */
+/* Writes the weights that the checkpoint uses, and no others. */
 static bool take_weights(
     void *user, const char *source, const char *target, bool *taken, struct error *err) {
     struct merge *m = user;

@@ -10,10 +10,10 @@ struct merge_adapter {
     double weight, text_encoder_weight;
 };
 
-/* Writes the checkpoint `c`, which was opened from `path`, to `out` in the same layout: a single
- * file, or a folder with everything except weights that the checkpoint does not use. Each changed
- * tensor becomes W + sum of weight * change, computed in f32 in the order of the adapters and
- * rounded once, to its own dtype. Everything else is copied byte for byte, metadata included;
+/* Writes the checkpoint `c`, which was opened from `path`, to `out` in the same layout. That is a
+ * single file, or a folder with everything except weights that the checkpoint does not use. Each
+ * changed tensor becomes W + sum of weight * change, computed in f32 in the order of the adapters
+ * and rounded once, to its own dtype. Everything else is copied byte for byte, metadata included.
  * `note` is added to the metadata as "latentd.merged". `targets` are the checkpoint's own. An
  * output folder must not exist yet. ERROR_IO says what could not be written. */
 bool checkpoint_merge(struct checkpoint *c, const char *path, const struct adapter_targets *targets,

@@ -24,7 +24,7 @@ struct save {
     const struct checkpoint_change *changes; /* sorted */
     size_t count;
     const char *path;
-    json_t *index; /* the model_index.json of path; owned, or NULL */
+    json_t *index; /* owned: model_index.json of `path`, or NULL */
 };
 
 /* --- weights --- */
@@ -41,7 +41,7 @@ static const struct checkpoint_change *find_change(
     return bsearch(&key, s->changes, s->count, sizeof(key), by_name);
 }
 
-/* Fills in one tensor as it will be written. */
+/* Sets one tensor as it will be written. */
 static bool fill_item(struct save *s, enum component component, const struct weight *weight,
     struct safetensors_item *item, struct error *err) {
     int64_t shape[TENSOR_MAX_RANK];
@@ -86,8 +86,8 @@ static bool write_component(
 
 /* --- the rest --- */
 
-/* Leaves out what is written separately or not at all: weights are written as one file per
- * component, so there is no index of shards. */
+/* Sets *taken for files that are not copied: they are written separately, or not at all. There is
+ * one weight file per component, so an index of shards is left out. */
 static bool take(
     void *user, const char *source, const char *target, bool *taken, struct error *err) {
     const struct save *s = user;
@@ -112,7 +112,7 @@ static bool read_index(struct save *s, struct error *err) {
     return !is_there || s->index;
 }
 
-/* The model_index.json of diffusers' own pipeline, for a checkpoint without one. */
+/* Returns the model_index.json of diffusers' own pipeline, for a checkpoint that has none. */
 static json_t *plain_index(const struct checkpoint *c) {
     const bool inpaints = c->unet.in_channels == 2 * c->vae.latent_channels + 1;
     return json_pack("{s:s, s:[s, s], s:[s, s], s:[s, s], s:[s, s], s:[s, s], s:[n, n], s:[n, n]}",
@@ -124,7 +124,7 @@ static json_t *plain_index(const struct checkpoint *c) {
         "feature_extractor");
 }
 
-/* Writes a model_index.json that names what is in the folder and nothing else. */
+/* Writes a model_index.json that names only what is in the folder. */
 static bool write_index(struct save *s, const char *folder, struct error *err) {
     if (!s->index)
         s->index = plain_index(s->c);

@@ -13,19 +13,19 @@ struct checkpoint_change {
 struct checkpoint_changes {
     const struct checkpoint_change *items;
     size_t count;
-    const char *prediction_type; /* the scheduler's new one; NULL: unchanged */
+    const char *prediction_type; /* for the scheduler's config; NULL: unchanged */
 };
 
 /* Writes the checkpoint that was opened as the folder `path` to the folder `out`, which must not
- * exist yet, in diffusers' layout with one file of weights per component. Unchanged tensors keep
- * their dtype. Further models (a safety checker) are left out, and model_index.json says so. */
+ * exist yet. `out` has diffusers' layout with one weight file per component. Unchanged tensors keep
+ * their dtype. Other models (a safety checker) are left out, and model_index.json says so. */
 bool checkpoint_save(struct checkpoint *c, const char *path,
     const struct checkpoint_changes *changes, const char *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Writes a checkpoint that was opened as a single file to the file `out`, in its own layout, and
- * replaces an existing file. Leaves out the averages of the weights (model_ema), which no longer
- * match. A prediction type is written to the metadata (modelspec.prediction_type). */
+/* Writes a checkpoint that was opened as a single file to the file `out`, in its own layout. An
+ * existing file is replaced. The averages of the weights (model_ema) are left out, because they no
+ * longer match. A prediction type is written to the metadata (modelspec.prediction_type). */
 bool checkpoint_save_file(struct checkpoint *c, const struct checkpoint_changes *changes,
     const char *out, struct error *err) __attribute__((warn_unused_result));
 

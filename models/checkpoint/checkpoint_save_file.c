@@ -9,23 +9,24 @@
 struct save_file {
     struct safetensors *file;
     const struct safetensors_header *header;
-    struct safetensors_item *items; /* owned: [header->count], one per entry; no name: left out */
-    void **joined; /* owned, like each element: data of an entry of several tensors */
+    struct safetensors_item *items; /* owned: [header->count]; no name: entry left out */
+    void **joined;                  /* owned, with its elements: data of stacked entries */
 };
 
 static bool begins_with(const char *name, const char *prefix) {
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Whether the entry no longer holds: averages of the earlier weights, and the mark of their
- * prediction type. */
+/* Returns whether the entry is no longer valid: averages of the earlier weights, and the mark of
+ * their prediction type. */
 static bool is_outdated(const char *name, const struct checkpoint_changes *changes) {
     return begins_with(name, "model_ema.") ||
            (changes->prediction_type && strcmp(name, "v_pred") == 0);
 }
 
-/* A tensor with a dtype that no weight has is not needed by the checkpoint (checkpoint_open has
- * seen all that are). It is left out, not refused, because hours of training end here. */
+/* Sets the items to write. checkpoint_open has seen all tensors that the checkpoint needs, so a
+ * tensor with a dtype that no weight has is not needed. It is left out instead of being an error,
+ * because hours of training end here. */
 static void fill_items(struct save_file *s, const struct checkpoint_changes *changes) {
     struct error unsupported;
     for (size_t i = 0; i < s->header->count; i++) {
@@ -38,7 +39,8 @@ static void fill_items(struct save_file *s, const struct checkpoint_changes *cha
     }
 }
 
-/* Puts one of the tensors that the entry stacks into a copy of the entry in the change's dtype. */
+/* Puts one of the tensors that are stacked in the entry into a copy of the entry, which has the
+ * dtype of the change. */
 static bool join(struct save_file *s, const struct weight *weight, const struct tensor *change,
     struct error *err) {
     struct tensor *whole = &s->items[weight->entry].tensor;
@@ -73,7 +75,8 @@ static bool change_item(struct save_file *s, const struct checkpoint *c,
     return true;
 }
 
-/* Only a file's metadata tell what it predicts. Hashes of the old contents are left out. */
+/* Returns the metadata to write. Only the metadata show what a single file predicts. Hashes of the
+ * old contents are left out. */
 static json_t *metadata_of(const struct save_file *s, const struct checkpoint_changes *changes) {
     json_t *metadata = s->header->metadata ? json_copy(s->header->metadata)
                                            : json_pack("{s:s}", "format", "pt");

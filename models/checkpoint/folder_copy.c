@@ -9,12 +9,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define COPY_MAX_BYTES CONFIG_MAX_BYTES /* of a file that is not weights */
+#define COPY_MAX_BYTES CONFIG_MAX_BYTES /* limit of a file that is not weights */
 #define FOLDER_MAX_DEPTH 8
 
 struct walk {
     const struct folder_copy *copy;
-    dev_t out_device; /* of the target folder, which may lie in the source */
+    dev_t out_device; /* the target folder, which may be in the source */
     ino_t out_inode;
 };
 

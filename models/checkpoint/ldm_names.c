@@ -1,4 +1,4 @@
-/* The rules follow the module names of the original Stable Diffusion code base. */
+/* The rules are those of the module names in the original Stable Diffusion code base. */
 #include "models/checkpoint/ldm_names.h"
 
 #include <stdio.h>
@@ -60,7 +60,8 @@ static const struct leaf open_clip_plain[] = { { "token_embedding.",
     { "positional_embedding", "text_model.embeddings.position_embedding.weight" },
     { "ln_final.", "text_model.final_layer_norm." }, { NULL, NULL } };
 
-/* Writes stem + leaf + the rest of `text`. Returns false if no leaf of the table begins `text`. */
+/* Replaces the leaf at the beginning of `text` and writes stem + new leaf + the rest. Returns false
+ * if no leaf of the table begins `text`. */
 static bool put(
     struct ldm_name *out, const char *stem, const struct leaf *leafs, const char *text) {
     for (; leafs->ldm; leafs++) {
@@ -133,7 +134,7 @@ static bool unet_name(const char *text, const struct ldm_layout *layout, struct 
            unet_output_block(text, layout, out);
 }
 
-/* encoder.down.I.block.J.*, decoder.up.I.block.J.* and their resamplers. */
+/* Translates encoder.down.I.block.J.*, decoder.up.I.block.J.* and their resamplers. */
 static bool vae_level(const char *text, const struct ldm_layout *layout, struct ldm_name *out) {
     const char *rest, *leaf, *conv;
     char stem[64];
@@ -229,8 +230,8 @@ enum ldm_kind ldm_translate(
     return LDM_UNKNOWN;
 }
 
-/* The reverse of put: writes stem + LDM leaf for the diffusers leaf `text`, which must match as a
- * whole. */
+/* Does the reverse of put: writes stem + LDM leaf for the diffusers leaf `text`, which must match
+ * as a whole. */
 static bool put_ldm(
     char *out, size_t size, const char *stem, const struct leaf *leafs, const char *text) {
     for (; leafs->ldm; leafs++)

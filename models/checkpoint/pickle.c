@@ -7,9 +7,9 @@
 
 #define BYTES_THAT_TELL 512
 
-/* A pickle is a zip archive whose first file is ARCHIVE/data.pkl (since torch 1.6), or the pickle
- * itself, which begins with PROTO 2 to 5. The length of a safetensors header may begin with the
- * same two bytes, but zeros and a brace follow. */
+/* A file with a pickle is a zip archive whose first file is ARCHIVE/data.pkl (since torch 1.6), or
+ * the pickle itself, which begins with PROTO 2 to 5. A safetensors file may begin with the same two
+ * bytes, the length of its header, but zeros and a brace follow. */
 bool pickle_begins(const void *bytes, size_t size) {
     static const char zip[] = "PK\3\4", member[] = "/data.pkl";
     const unsigned char *at = bytes;

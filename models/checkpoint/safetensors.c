@@ -66,8 +66,8 @@ static bool entry_parse_dtype(
         entry->name, json_describe(value, shown, sizeof(shown)));
 }
 
-/* Fills rank, shape and elements. Refuses zero elements and more than 2^31 - 1 in a dimension, so
- * that no later product of two of them overflows. */
+/* Sets rank, shape and elements. Refuses zero elements, and more than 2^31 - 1 in a dimension, so
+ * that the product of two dimensions cannot overflow later. */
 static bool entry_parse_shape(
     struct safetensors_entry *entry, const json_t *value, struct error *err) {
     char shown[128];
@@ -234,7 +234,7 @@ struct safetensors {
     const uint8_t *data;
     struct safetensors_header header;
     size_t *by_name;       /* indices of entries, sorted by name */
-    void **aligned_copies; /* per entry: a copy of data that was not aligned, or NULL; owned */
+    void **aligned_copies; /* owned: per entry a copy of unaligned data, or NULL */
 };
 
 static int index_by_name(const void *a, const void *b, void *entries) {
@@ -277,7 +277,7 @@ static bool open_mapped(struct safetensors *file, struct error *err) {
     return true;
 }
 
-/* Explains in `err` why an existing path cannot be opened: it is not a file. */
+/* Explains in `err` that an existing path cannot be opened because it is not a file. */
 static void explain_path(const char *path, struct error *err) {
     struct stat st;
     char target[256];
@@ -295,7 +295,7 @@ static void explain_path(const char *path, struct error *err) {
                                    : "device");
 }
 
-/* Takes over the map, also on failure. */
+/* Takes over `map`, also on failure. */
 static bool open_map(
     struct file_map *map, const char *path, struct safetensors **out, struct error *err) {
     struct safetensors *file = calloc(1, sizeof(*file));
@@ -397,8 +397,7 @@ bool safetensors_view(
         bytes = file->aligned_copies[index];
     }
     memset(out, 0, sizeof(*out));
-    out->data =
-        (void *)(uintptr_t)bytes; /* struct tensor has one pointer; inputs are not written */
+    out->data = (void *)(uintptr_t)bytes; /* an input: it is never written to */
     out->dtype = (enum dtype)dtypes[entry->dtype].tensor_dtype;
     out->device = DEVICE_CPU;
     out->rank = entry->rank ? entry->rank : 1;

@@ -14,8 +14,8 @@
 
 #include <jansson.h>
 
-/* The dtypes that a file may hold. Weights and latents use the first five. The others occur beside
- * them (counters, masks) and can only be listed. */
+/* The dtypes that a file may contain. Weights and latents use the first five. Other tensors
+ * (counters, masks) have the others, which can only be listed. */
 enum safetensors_dtype {
     SAFETENSORS_F32,
     SAFETENSORS_F16,
@@ -30,7 +30,7 @@ enum safetensors_dtype {
     SAFETENSORS_DTYPE_COUNT
 };
 
-/* The format's name for a dtype ("F32"), and the bytes of one element. */
+/* Return the format's name for a dtype ("F32"), and the size of an element in bytes. */
 const char *safetensors_dtype_name(enum safetensors_dtype dtype);
 size_t safetensors_dtype_size(enum safetensors_dtype dtype);
 
@@ -43,48 +43,48 @@ struct safetensors_entry {
     uint64_t begin, end; /* in bytes from the start of the data */
 };
 
-/* A checked header. `entries` are in the order of their data in the file. */
+/* A checked header. `entries` are in the order of their data. */
 struct safetensors_header {
     struct safetensors_entry *entries;
     size_t count;
-    json_t *metadata; /* "__metadata__", an object of strings; NULL if there is none */
+    json_t *metadata; /* "__metadata__", an object of strings; or NULL */
     json_t *json;     /* owns names and metadata */
 };
 
-/* Parses a header's JSON text. `data_bytes` is the number of bytes that follow it in the file. On
- * failure *out is empty. */
+/* Parses the JSON text of a header. `data_bytes` is the number of bytes that follow the header in
+ * the file. On failure *out is empty. */
 bool safetensors_header_parse(const char *text, size_t size, uint64_t data_bytes,
     struct safetensors_header *out, struct error *err) __attribute__((warn_unused_result));
 void safetensors_header_finish(struct safetensors_header *header); /* a zeroed one is fine */
 
 struct safetensors;
 
-/* Maps a file and checks everything except the numbers. Errors begin with the path. */
+/* Maps a file and checks everything except the tensors' numbers. Errors begin with the path. */
 bool safetensors_open(const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
-/* The same for an open file. Takes over `fd`, also on failure; `path` is for messages. */
+/* Does the same for an open file. Takes over `fd`, also on failure; `path` is for messages. */
 bool safetensors_open_fd(int fd, const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
 void safetensors_close(struct safetensors *file); /* NULL is fine */
-/* Whether everything read through views so far is what the file held when it was opened. Otherwise
- * ERROR_IO, beginning with the path. Call it after reading weights: another process may have
- * truncated or overwritten the file meanwhile. */
+/* Returns whether the file is unchanged since it was opened, so that everything read through views
+ * was right. Otherwise ERROR_IO, beginning with the path. Call it after reading weights, because
+ * another process may have truncated or overwritten the file. */
 bool safetensors_intact(const struct safetensors *file, struct error *err)
     __attribute__((warn_unused_result));
-/* Returns the memory of the data read so far to the system; views stay valid. */
+/* Gives the memory of the data read so far back to the system. Views stay valid. */
 void safetensors_drop_pages(struct safetensors *file);
 
-/* The path the file was opened with. Borrowed. */
+/* Returns the path with which the file was opened. Borrowed. */
 const char *safetensors_path(const struct safetensors *file);
-/* Borrowed from the file. */
+/* Returns the header. Borrowed from the file. */
 const struct safetensors_header *safetensors_get_header(const struct safetensors *file);
 uint64_t safetensors_file_bytes(const struct safetensors *file);
-/* Index of a tensor in the header's entries, or -1. */
+/* Returns the index of a tensor in the header's entries, or -1. */
 ptrdiff_t safetensors_find(const struct safetensors *file, const char *name);
 
-/* Gives entry `index` as a host tensor, valid until close; a scalar becomes rank 1, shape [1]. Data
- * that is not aligned for its dtype is copied once. ERROR_UNSUPPORTED for dtypes that struct tensor
- * does not have. */
+/* Returns entry `index` as a host tensor, valid until close. A scalar gets rank 1 and shape [1].
+ * Data that is not aligned for its dtype is copied once. ERROR_UNSUPPORTED for dtypes that struct
+ * tensor does not have. */
 bool safetensors_view(struct safetensors *file, size_t index, struct tensor *out, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -92,8 +92,8 @@ struct safetensors_item {
     const char *name;
     struct tensor tensor; /* host memory */
 };
-/* Writes a file through a temporary one and a rename. `metadata` is NULL or an object of strings.
- * Checks the same rules as safetensors_open, which can read the file. */
+/* Writes a file under a temporary name and renames it. `metadata` is NULL or an object of strings.
+ * The rules of safetensors_open are checked, so that it can read the file. */
 bool safetensors_write(const char *path, const struct safetensors_item *items, size_t count,
     const json_t *metadata, struct error *err) __attribute__((warn_unused_result));
 

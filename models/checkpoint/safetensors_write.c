@@ -1,4 +1,4 @@
-/* Writing safetensors files: latents, adapters, test data. */
+/* Writes safetensors files: latents, adapters, test data. */
 #include "models/checkpoint/safetensors.h"
 
 #include "base/file.h"
@@ -24,8 +24,8 @@ static enum safetensors_dtype dtype_on_disk(enum dtype dtype) {
     return SAFETENSORS_DTYPE_COUNT;
 }
 
-/* Wide dtypes first, so that every tensor is aligned in the file, then by name: the order of the
- * format's own writer. */
+/* Sorts by dtype, wide ones first, so that every tensor is aligned in the file, then by name. The
+ * format's own writer uses the same order. */
 static int item_order(const void *a, const void *b) {
     static const int rank[] = {
         [DTYPE_I64] = 0, [DTYPE_F32] = 1, [DTYPE_I32] = 2, [DTYPE_BF16] = 3, [DTYPE_F16] = 4
@@ -51,7 +51,7 @@ static bool item_bytes(const struct safetensors_item *item, uint64_t *bytes, str
     return true;
 }
 
-/* Adds one tensor's description; *offset moves past its data. */
+/* Adds the description of one tensor. *offset moves past its data. */
 static bool header_add(
     json_t *header, const struct safetensors_item *item, uint64_t *offset, struct error *err) {
     uint64_t bytes = 0, end;
@@ -74,7 +74,8 @@ static bool header_add(
     return true;
 }
 
-/* The header's text, padded with spaces so that the data starts on a multiple of 8; malloc'd. */
+/* Returns the header's text, malloc'd. It is padded with spaces so that the data begins at a
+ * multiple of 8. */
 static char *header_text(const json_t *header, size_t *size, struct error *err) {
     char *text = json_dumps(header, JSON_COMPACT);
     size_t length = text ? strlen(text) : 0;

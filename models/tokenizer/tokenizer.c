@@ -18,8 +18,8 @@ struct tokenizer {
     struct vocab vocab;
     struct special_tokens special;
     struct piece_splitter *splitter;
-    int32_t byte_ids[256], byte_end_ids[256]; /* the byte's symbol, and that at a word's end */
-    int32_t byte_of_symbol[VOCAB_BYTE_SYMBOLS_END]; /* the byte that a symbol stands for, or -1 */
+    int32_t byte_ids[256], byte_end_ids[256];       /* a byte's symbol; the same at a word's end */
+    int32_t byte_of_symbol[VOCAB_BYTE_SYMBOLS_END]; /* the byte of a symbol, or -1 */
 };
 
 static void fill_byte_symbols(struct tokenizer *t) {
@@ -65,7 +65,7 @@ static bool load_vocab_and_merges(
     return ok;
 }
 
-/* Loads tokenizer.json if it exists, which transformers prefers too, else vocab.json and
+/* Loads tokenizer.json if it exists, as transformers does. Otherwise loads vocab.json and
  * merges.txt. */
 static bool load_folder(struct tokenizer *t, const void *from, struct error *err) {
     const char *dir = from;
@@ -95,7 +95,7 @@ static bool load_folder(struct tokenizer *t, const void *from, struct error *err
 
 static bool load_clip(struct tokenizer *t, const void *from, struct error *err) {
     const enum clip_padding *padding = from;
-    /* The parts of SD-2's tokenizer_config.json and special_tokens_map.json that differ. */
+    /* The parts in which SD-2's tokenizer_config.json and special_tokens_map.json differ. */
     static const char sd2[] =
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},"
         "\"eos_token\":{\"content\":\"<|endoftext|>\",\"normalized\":true},"
@@ -251,7 +251,7 @@ static bool encode_pieces(struct encoding *e, const char *text, size_t size, str
     return piece_splitter_run(e->tokenizer->splitter, text, size, take_piece, e, err);
 }
 
-/* Cuts special tokens out of the text and passes the parts between them to `rest`. */
+/* Finds the special tokens in the text, and passes the parts between them to `rest`. */
 static bool cut_specials(struct encoding *e, bool normalized, const char *text, size_t size,
     bool (*rest)(struct encoding *e, const char *text, size_t size, struct error *err),
     struct error *err) {
@@ -305,7 +305,7 @@ bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32
     return tokenizer_encode_words(tokenizer, NULL, text, ids, count, err);
 }
 
-/* Appends the bytes that a token's symbols stand for; its word end becomes a space. */
+/* Appends the bytes of a token's symbols. The mark of a word's end becomes a space. */
 static size_t decode_token(const struct tokenizer *t, const char *token, char *out) {
     size_t used = 0, length = strlen(token);
     bool ends = length >= strlen(VOCAB_WORD_END) &&
@@ -320,7 +320,7 @@ static size_t decode_token(const struct tokenizer *t, const char *token, char *o
             break;
         if (c < VOCAB_BYTE_SYMBOLS_END && t->byte_of_symbol[c] >= 0) {
             out[used++] = (char)t->byte_of_symbol[c];
-        } else { /* not a byte's symbol: an added token in plain text */
+        } else { /* not a byte's symbol: an added token's plain text */
             memcpy(out + used, token + at, (size_t)n);
             used += (size_t)n;
         }
@@ -331,8 +331,8 @@ static size_t decode_token(const struct tokenizer *t, const char *token, char *o
     return used;
 }
 
-/* A cut can fall in the middle of a character; the bytes of such a one become U+FFFD. Returns a new
- * string. */
+/* Returns a new string of valid UTF-8. A cut can be in the middle of a character; the bytes of that
+ * character become U+FFFD. */
 static char *repair_utf8(const char *bytes, size_t size) {
     char *out = malloc(size * 3 + 1);
     size_t used = 0;

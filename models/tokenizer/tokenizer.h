@@ -22,8 +22,8 @@ bool tokenizer_create(const char *dir, struct tokenizer **out, struct error *err
 /* CLIP's own vocabulary of 49,408 tokens. */
 #define CLIP_VOCAB_SIZE 49408
 enum clip_padding {
-    CLIP_PADS_WITH_END, /* SD-1.x, like CLIP itself */
-    CLIP_PADS_WITH_0,   /* SD-2.x: "!", the token 0 */
+    CLIP_PADS_WITH_END, /* as in SD-1.x and CLIP itself */
+    CLIP_PADS_WITH_0,   /* as in SD-2.x: "!", the token 0 */
 };
 bool tokenizer_create_clip(enum clip_padding padding, struct tokenizer **out, struct error *err)
     __attribute__((warn_unused_result));
@@ -34,44 +34,45 @@ void tokenizer_destroy(struct tokenizer *tokenizer); /* NULL is fine */
 bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32_t **ids,
     size_t *count, struct error *err) __attribute__((warn_unused_result));
 
-/* Words that are searched for in the text before it is cut into pieces, anywhere and in any case.
- * Each has an id of its own beyond the vocabulary, as with transformers' add_tokens. Immutable, and
- * independent of the tokenizer that it was made for. */
+/* Words that are searched for in the text before it is split, anywhere and in any case. Each has
+ * its own id beyond the vocabulary, as with transformers' add_tokens. Immutable; does not borrow
+ * the tokenizer it was made for. */
 struct tokenizer_words;
-/* If two words are the same after normalisation the first is used; a word that becomes empty is
+/* If two words are the same after normalisation, the first is used. A word that becomes empty is
  * left out. */
 bool tokenizer_words_create(const struct tokenizer *tokenizer, const char *const *words,
     const int32_t *ids, size_t count, struct tokenizer_words **out, struct error *err)
     __attribute__((warn_unused_result));
 void tokenizer_words_destroy(struct tokenizer_words *words); /* NULL is fine */
-/* Like tokenizer_encode, with these words, or without if `words` is NULL. */
+/* Does what tokenizer_encode does, with these words; NULL: none. */
 bool tokenizer_encode_words(const struct tokenizer *tokenizer, const struct tokenizer_words *words,
     const char *text, int32_t **ids, size_t *count, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The text of `count` ids, for the warning about a truncated prompt. malloc'd. */
+/* Returns the text of `count` ids, malloc'd. It is used in the warning about a truncated prompt. */
 char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count);
 
 /* Writes exactly `length` ids: begin mark, at most length - 2 tokens of `text`, end mark, padding.
- * (`length` is 77 for SD-1.5, the text encoder's max_position_embeddings.) *cut_text is NULL, or
- * the malloc'd text that did not fit, for the warning. */
+ * `length` is 77 for SD-1.5 (max_position_embeddings of the text encoder). *cut_text is the text
+ * that did not fit, malloc'd, for a warning; or NULL. */
 bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
     int32_t *ids, char **cut_text, struct error *err) __attribute__((warn_unused_result));
 
-/* The same for given tokens: begin mark, count <= length - 2 of them, end mark, padding. */
+/* Does the same for given tokens: begin mark, count <= length - 2 tokens, end mark, padding. */
 void tokenizer_mark(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
     size_t length, int32_t *ids);
-/* The same in as many chunks as the tokens need, at least one. *ids is malloc'd,
+/* Does the same in as many chunks as the tokens need, at least one. *ids is malloc'd,
  * [*chunks][length]. */
 bool tokenizer_chunk(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
     size_t length, int32_t **ids, size_t *chunks, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The id of a vocabulary entry, with a word's end written as "</w>"; -1 if there is none. */
+/* Returns the id of a vocabulary entry, in which a word's end is written as "</w>"; -1 if there is
+ * none. */
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *entry);
-/* The id of the end mark. */
+/* Returns the id of the end mark. */
 int32_t tokenizer_end_id(const struct tokenizer *tokenizer);
-/* Number of entries; every id is below it. */
+/* Returns the number of entries; every id is below it. */
 size_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
 
 #endif

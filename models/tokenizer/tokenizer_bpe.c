@@ -53,7 +53,7 @@ static struct bpe_candidate heap_pop(struct bpe_scratch *s) {
     return top;
 }
 
-/* Queues the pair of the symbol at `left` and the next one, if it merges. */
+/* Queues the pair of the symbol at `left` and the next symbol, if the pair merges. */
 static void consider(const struct vocab *vocab, struct bpe_scratch *s, int32_t left) {
     int32_t right = left < 0 ? -1 : s->symbols[left].next;
     if (right < 0)
@@ -79,7 +79,7 @@ size_t bpe_merge(
         if (left->id < 0 || left->next < 0)
             continue;
         struct bpe_symbol *right = &symbols[left->next];
-        /* Either side may have been merged since this was queued. */
+        /* One of its symbols may have been merged since this pair was queued. */
         const struct vocab_merge *merge = vocab_find_merge(vocab, left->id, right->id);
         if (!merge || merge->merged != top.merged)
             continue;

@@ -1,11 +1,11 @@
-/* Byte-pair merging of one word. */
+/* Merges the byte pairs of one word. */
 #ifndef MODELS_TOKENIZER_TOKENIZER_BPE_H
 #define MODELS_TOKENIZER_TOKENIZER_BPE_H
 
 #include "models/tokenizer/tokenizer_vocab.h"
 
 struct bpe_symbol {
-    int32_t id; /* -1 once merged into the symbol before it */
+    int32_t id; /* -1 if merged into the symbol before it */
     int32_t previous, next;
 };
 
@@ -16,7 +16,7 @@ struct bpe_candidate {
 /* Memory for words of up to `capacity` symbols, reused for each word. */
 struct bpe_scratch {
     struct bpe_symbol *symbols;       /* owned */
-    struct bpe_candidate *candidates; /* owned; a heap, the lowest (rank, position) first */
+    struct bpe_candidate *candidates; /* owned: a heap; lowest (rank, position) first */
     size_t capacity, candidate_count;
 };
 
@@ -24,8 +24,9 @@ bool bpe_scratch_init(struct bpe_scratch *scratch, size_t capacity, struct error
     __attribute__((warn_unused_result));
 void bpe_scratch_finish(struct bpe_scratch *scratch);
 
-/* Merges ids[0..count), count <= capacity, in place: lowest rank first, leftmost among equals.
- * Returns the new count. Takes n log n time, so a word as long as a whole prompt is no problem. */
+/* Merges ids[0..count) in place, count <= capacity. The lowest rank comes first, among equals the
+ * leftmost pair. Returns the new count. Takes n log n time, so that a word may be as long as a
+ * whole prompt. */
 size_t bpe_merge(
     const struct vocab *vocab, struct bpe_scratch *scratch, int32_t *ids, size_t count);
 

@@ -14,8 +14,8 @@ static bool add_next(struct vocab *vocab, int32_t *id, const char *text, struct 
     return vocab_add(vocab, text, (*id)++, err);
 }
 
-/* Adds the symbols of the printable bytes, then those of the others (U+0100 and up); `end` is
- * appended to each. */
+/* Adds the symbols of the printable bytes, then those of the other bytes (U+0100 and up). `end` is
+ * appended to each symbol. */
 static bool add_byte_symbols(struct vocab *vocab, int32_t *id, const char *end, struct error *err) {
     int32_t symbols[256];
     vocab_byte_symbols(symbols);
@@ -33,9 +33,9 @@ static bool add_byte_symbols(struct vocab *vocab, int32_t *id, const char *end, 
     return true;
 }
 
-/* Adds the token that each line "LEFT RIGHT" makes. */
+/* Adds the token that results from each line "LEFT RIGHT". */
 static bool add_merged(struct vocab *vocab, int32_t *id, struct error *err) {
-    const char *line = strchr(clip_merges, '\n') + 1; /* after the version */
+    const char *line = strchr(clip_merges, '\n') + 1; /* skips the version line */
     for (; *line; line += strcspn(line, "\n") + 1) {
         char text[256];
         const int left = (int)strcspn(line, " "), both = (int)strcspn(line, "\n");

@@ -1,6 +1,6 @@
-/* The order of precedence is that of transformers. What tokenizer.json (or the config's
- * added_tokens_decoder) lists is used as listed. Otherwise the four roles are added in the order
- * begin, end, unknown, padding; if two have the same text, the later one decides how it is
+/* The order of precedence is that of transformers. Tokens that tokenizer.json (or the config's
+ * added_tokens_decoder) lists are used as listed. Otherwise the four roles are added in the order
+ * begin, end, unknown, padding. If two of them have the same text, the later one decides how it is
  * matched. */
 #include "models/tokenizer/tokenizer_special.h"
 
@@ -46,8 +46,8 @@ static bool add(struct special_tokens *special, const char *content, int32_t id,
     return true;
 }
 
-/* Adds an entry of added_tokens or of added_tokens_decoder; `id` is -1 if the entry has its own
- * id. */
+/* Adds an entry of added_tokens or of added_tokens_decoder. `id` is -1 if the entry has the id
+ * itself. */
 static bool add_described(struct special_tokens *special, const json_t *token, int64_t id,
     struct vocab *vocab, struct error *err) {
     static const char *const flags[] = { "single_word", "lstrip", "rstrip" };
@@ -101,7 +101,7 @@ static bool add_listed(struct special_tokens *special, const json_t *added_token
     return true;
 }
 
-/* Adds a role's token, which is a string, or an object with its content. */
+/* Adds the token of a role. It is a string, or an object with its content. */
 static bool add_role(struct special_tokens *special, int role, const json_t *const *configs,
     bool listed_stand, const struct vocab *vocab, int32_t *id, struct error *err) {
     const json_t *value = NULL;
@@ -140,7 +140,7 @@ static bool normalize_contents(struct special_tokens *special, struct error *err
     return true;
 }
 
-/* *out is NULL, without an error, if there is no such file. */
+/* Reads a JSON file. *out is NULL, without an error, if there is no such file. */
 static bool read_optional(const char *dir, const char *name, json_t **out, struct error *err) {
     char *path = file_join(dir, name);
     *out = NULL;

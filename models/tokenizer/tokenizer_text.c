@@ -19,7 +19,7 @@ bool text_check_utf8(const char *text, size_t size, struct error *err) {
     return true;
 }
 
-/* Unicode's White_Space property. */
+/* Returns whether a character has Unicode's White_Space property. */
 static bool is_space(utf8proc_int32_t c) {
     return (c >= 0x09 && c <= 0x0d) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
@@ -36,7 +36,7 @@ static size_t fold(const utf8proc_int32_t *text, size_t count, utf8proc_uint8_t 
         if (space && in_space)
             continue;
         in_space = space;
-        if (c == 0x130) { /* I with a dot: the one letter whose lower case is two characters */
+        if (c == 0x130) { /* capital I with dot: its lower case is two characters */
             memcpy(out + used, "i\xcc\x87", 3);
             used += 3;
         } else {
@@ -46,8 +46,8 @@ static size_t fold(const utf8proc_int32_t *text, size_t count, utf8proc_uint8_t 
     return used;
 }
 
-/* NFD without the order of marks; returns -1 if the text is not UTF-8. `out` has room for 2
- * characters per byte; no decomposition makes more. */
+/* Writes NFD, except for the order of marks. Returns -1 if the text is not UTF-8. `out` has room
+ * for 2 characters per byte; no decomposition gives more. */
 static utf8proc_ssize_t decompose(const char *text, size_t size, utf8proc_int32_t *out) {
     size_t used = 0;
     for (size_t at = 0; at < size;) {
@@ -72,8 +72,8 @@ static int class_of(utf8proc_int32_t c) {
     return utf8proc_get_property(c)->combining_class; /* 0 to 255 */
 }
 
-/* Sorts the marks after each letter by their classes and keeps the order within a class. utf8proc's
- * own sort takes quadratic time in their number, and the text's author chooses that number. */
+/* Sorts the marks after each letter by class, keeping the order within a class. The author of the
+ * text chooses the number of marks, and utf8proc's own sort takes quadratic time in it. */
 static void order_marks(utf8proc_int32_t *text, size_t count, utf8proc_int32_t *scratch) {
     size_t places[257] = { 0 };
     for (size_t i = 0; i < count; i++)
@@ -125,8 +125,9 @@ struct piece_splitter {
     pcre2_code *code;
 };
 
-/* CLIP's pattern. White space is only ' ' at this point. A special token that lower-casing made is
- * cut in three, because the byte-level step after this one splits again by kind of character. */
+/* CLIP's pattern. At this point ' ' is the only white space. If lower-casing has made a special
+ * token, it is split in three, because the next, byte-level step splits again by kind of
+ * character. */
 static const char pattern[] = "(<\\|)(startoftext|endoftext)(\\|>)|'s|'t|'re|'ve|'m|'ll|'d"
                               "|\\p{L}+|\\p{N}|[^ \\p{L}\\p{N}]+";
 
@@ -167,7 +168,7 @@ bool piece_splitter_run(const struct piece_splitter *splitter, const char *text,
             splitter->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK, match, NULL);
         if (found < 0)
             break;
-        /* found is one more than the highest group that matched. */
+        /* `found` is one more than the highest group that matched. */
         for (int group = found > 1 ? 1 : 0; group < found; group++)
             take(text + ends[2 * group], ends[2 * group + 1] - ends[2 * group], user);
     }

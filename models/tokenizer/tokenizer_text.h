@@ -10,8 +10,9 @@
 bool text_check_utf8(const char *text, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Normalises text: NFC, runs of white space to one space, lower case (each character by itself,
- * like Rust's char::to_lowercase). `text` is UTF-8; *out is malloc'd and NUL-terminated. */
+/* Normalises text: NFC, runs of white space to one space, lower case. Each character is
+ * lower-cased by itself, like Rust's char::to_lowercase. `text` is UTF-8; *out is malloc'd and
+ * NUL-terminated. */
 bool text_normalize(const char *text, size_t size, char **out, size_t *out_size, struct error *err)
     __attribute__((warn_unused_result));
 

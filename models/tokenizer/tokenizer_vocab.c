@@ -18,7 +18,7 @@ static size_t hash_pair(int32_t left, int32_t right) {
     return (size_t)(x ^ x >> 31);
 }
 
-/* A power of two that leaves at least half of the table empty. */
+/* Returns a power of two that leaves at least half of the table empty. */
 static size_t table_size(size_t entries) {
     size_t size = 64;
     while (size < entries * 2)

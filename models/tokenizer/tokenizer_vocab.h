@@ -12,14 +12,14 @@ struct vocab_merge {
     int32_t left, right, merged, rank; /* left is -1 in an empty slot */
 };
 
-#define VOCAB_WORD_END "</w>" /* the ending of a token that ends a word */
+#define VOCAB_WORD_END "</w>" /* ends each token at the end of a word */
 
 struct vocab {
-    char **tokens;  /* owned; [count], NULL where an id is not in use */
+    char **tokens;  /* owned: [count]; NULL: the id is not in use */
     size_t count;   /* highest id + 1 */
-    int32_t *slots; /* open addressing over tokens, -1 is empty; owned */
+    int32_t *slots; /* owned: open addressing over tokens; -1: empty */
     size_t slot_count;
-    struct vocab_merge *merges; /* open addressing over (left, right); owned */
+    struct vocab_merge *merges; /* owned: open addressing over (left, right) */
     size_t merge_slot_count;
 };
 
@@ -36,7 +36,7 @@ void vocab_finish(struct vocab *vocab); /* a zeroed one is fine */
 bool vocab_add(struct vocab *vocab, const char *token, int32_t id, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The id, or -1. */
+/* Returns the id of a token, or -1. */
 int32_t vocab_find(const struct vocab *vocab, const char *bytes, size_t length);
 
 /* Reads merges.txt: a "#version" line, then one "LEFT RIGHT" per line, best first. */
@@ -46,12 +46,12 @@ bool vocab_set_merges_text(struct vocab *vocab, const char *text, struct error *
 bool vocab_set_merges_json(struct vocab *vocab, const json_t *merges, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Writes GPT-2's printable stand-ins for bytes, as Unicode characters below VOCAB_BYTE_SYMBOLS_END:
- * the byte itself, or U+0100 and up for the 68 bytes that do not print. */
+/* Writes GPT-2's printable symbols for bytes, as Unicode characters below VOCAB_BYTE_SYMBOLS_END:
+ * the byte itself, or U+0100 and up for the 68 bytes that are not printable. */
 #define VOCAB_BYTE_SYMBOLS_END 0x144
 void vocab_byte_symbols(int32_t symbols[256]);
 
-/* The merge of a pair, or NULL if it does not merge. */
+/* Returns the merge of a pair, or NULL if the pair does not merge. */
 const struct vocab_merge *vocab_find_merge(const struct vocab *vocab, int32_t left, int32_t right);
 
 #endif

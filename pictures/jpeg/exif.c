@@ -10,7 +10,7 @@ enum {
     TAG_USER_COMMENT = 0x9286,
 };
 enum { TYPE_ASCII = 2, TYPE_SHORT = 3, TYPE_LONG = 4, TYPE_UNDEFINED = 7 };
-#define COMMENT_HEAD "UNICODE" /* for UTF-16, with its NUL */
+#define COMMENT_HEAD "UNICODE" /* for UTF-16; 8 bytes with its NUL */
 #define ENTRY_BYTES 12
 
 struct reader {
@@ -19,7 +19,7 @@ struct reader {
     bool little;
 };
 
-/* Returns 0 beyond the end; no tag, type or orientation is 0. */
+/* Returns 0 beyond the end, which is no valid tag, type or orientation. */
 static uint32_t read_16(const struct reader *r, size_t at) {
     if (r->size < 2 || at > r->size - 2)
         return 0;
@@ -32,15 +32,16 @@ static uint32_t read_32(const struct reader *r, size_t at) {
     return r->little ? b << 16 | a : a << 16 | b;
 }
 
-/* Reads the byte order, which comes first. Returns false if this is no TIFF header. */
+/* Reads the byte order at the beginning. Returns false if the data do not begin with a TIFF
+ * header. */
 static bool begin_reading(const uint8_t *tiff, size_t size, struct reader *out) {
     *out = (struct reader){ tiff, size, size >= 2 && tiff[0] == 'I' && tiff[1] == 'I' };
     const bool big = size >= 2 && tiff[0] == 'M' && tiff[1] == 'M';
     return (out->little || big) && read_16(out, 2) == 42;
 }
 
-/* The place of the entry with this tag in the directory at `folder`; 0 if there is none. Only
- * entries that exist cost time, not all that the directory claims. */
+/* Returns the offset of the entry with this tag in the directory at `folder`; 0 if there is none.
+ * Stops at the end of the data, even if the directory claims more entries. */
 static size_t find_entry(const struct reader *r, size_t folder, uint32_t tag) {
     const size_t entries = read_16(r, folder);
     for (size_t i = 0; i < entries && folder + 2 + i * ENTRY_BYTES < r->size; i++) {
@@ -92,8 +93,8 @@ static char *from_utf16(const struct reader *r, size_t at, size_t bytes) {
     return text;
 }
 
-/* The first eight bytes name the encoding of the rest. AUTOMATIC1111 writes UTF-16 with the high
- * byte first, whatever the byte order of the numbers. */
+/* The first eight bytes name the encoding of the text. AUTOMATIC1111 writes UTF-16 big-endian, even
+ * if the numbers are little-endian. */
 bool exif_user_comment(const uint8_t *tiff, size_t size, char **out, struct error *err) {
     struct reader r;
     *out = NULL;
@@ -117,7 +118,7 @@ bool exif_user_comment(const uint8_t *tiff, size_t size, char **out, struct erro
     return *out || error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
 }
 
-/* --- writing: big-endian, as the comment's characters are --- */
+/* --- writing: all numbers are big-endian, as the comment's UTF-16 is --- */
 
 #define HEAD_BYTES 8
 #define DIRECTORY_BYTES(entries) (2 + ENTRY_BYTES * (entries) + 4)
@@ -136,7 +137,8 @@ static uint8_t *put_entry(uint8_t *out, uint32_t tag, uint32_t type, size_t coun
     return put_32(put_32(put_16(put_16(out, tag), type), count), value);
 }
 
-/* Converts valid UTF-8 to UTF-16, at most twice as many bytes. Returns the end. */
+/* Converts valid UTF-8 to UTF-16, which takes at most twice as many bytes. Returns the end of the
+ * output. */
 static uint8_t *put_utf16(uint8_t *out, const char *text) {
     for (const uint8_t *p = (const uint8_t *)text; *p;) {
         const int more = *p < 0x80 ? 0 : *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : 3;

@@ -8,19 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The orientation, 1 to 8, in EXIF data that begin with their TIFF header. Returns 1 if there is
- * none or the data are damaged: many cameras write damaged data, and the picture is still good. */
+/* Returns the orientation, 1 to 8, in EXIF data that begin with their TIFF header. Returns 1 if
+ * there is none or the data are damaged. Many cameras write damaged data, and the picture is still
+ * good. */
 int exif_orientation(const uint8_t *tiff, size_t size);
 
-/* Reads the user comment in such data as UTF-8, malloc'd. *out is NULL if there is none or the data
- * are damaged. ERROR_NO_MEMORY. */
+/* Reads the user comment in EXIF data that begin with their TIFF header. *out is UTF-8, malloc'd;
+ * NULL if there is none or the data are damaged. ERROR_NO_MEMORY. */
 bool exif_user_comment(const uint8_t *tiff, size_t size, char **out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Makes EXIF data, from the TIFF header on, with an image description (ASCII) and a user comment
- * (UTF-8; written as UTF-16), each if not NULL. If the data are larger than `most_bytes`, the
- * description is left out, and then everything. *out is malloc'd, or NULL with 0 bytes if nothing
- * is left. */
+/* Makes EXIF data that begin with their TIFF header. They hold an image description (ASCII) and a
+ * user comment (UTF-8; written as UTF-16), each unless NULL. If they exceed `most_bytes`, the
+ * description is left out; if they still do, *out is NULL with 0 bytes. *out is malloc'd. */
 bool exif_create(const char *description, const char *comment, size_t most_bytes, uint8_t **out,
     size_t *out_size, struct error *err) __attribute__((warn_unused_result));
 

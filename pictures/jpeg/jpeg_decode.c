@@ -1,6 +1,6 @@
-/* Decodes JPEG with libjpeg-turbo and Pillow's settings, so that the pixels are Pillow's. Before
- * that, a file is walked through marker by marker. What the walk refuses costs no memory, and the
- * walk finds how much memory the rest may cost. */
+/* Decodes JPEG with libjpeg-turbo and Pillow's settings, so that the pixels equal Pillow's. First
+ * walks through the file marker by marker, which needs no memory. The walk refuses files that
+ * cannot be read, and finds how much memory decoding may need. */
 #include "pictures/formats.h"
 
 #include "base/limits.h"
@@ -13,7 +13,7 @@
 /* --- The markers --- */
 
 enum {
-    SOF0 = 0xc0, /* baseline; up to SOF15 all others are frames too, except DHT, JPG and DAC */
+    SOF0 = 0xc0, /* baseline; SOF0 to SOF15 are frames except DHT, JPG and DAC */
     SOF1 = 0xc1, /* extended */
     SOF2 = 0xc2, /* progressive */
     DHT = 0xc4,
@@ -31,7 +31,7 @@ enum {
 struct walk {
     const uint8_t *file;
     size_t size, at;
-    const uint8_t *data; /* the segment without its length */
+    const uint8_t *data; /* the segment after its length */
     size_t length;
     bool has_frame, progressive;
     int components;
@@ -49,7 +49,7 @@ static bool cut_short(struct error *err) {
     return error_set(err, ERROR_INVALID, "the JPEG is cut short");
 }
 
-/* Reads the next marker and its segment from w->at. */
+/* Reads the marker at w->at, and its segment. */
 static bool next_marker(struct walk *w, int *marker, struct error *err) {
     if (w->at >= w->size)
         return cut_short(err);
@@ -57,7 +57,7 @@ static bool next_marker(struct walk *w, int *marker, struct error *err) {
         return error_set(err, ERROR_INVALID,
             "the JPEG is damaged: byte %zu is %02x and not the beginning of a marker", w->at,
             w->file[w->at]);
-    while (w->at < w->size && w->file[w->at] == 0xff) /* any number of them is allowed as filling */
+    while (w->at < w->size && w->file[w->at] == 0xff) /* any number of fill bytes is allowed */
         w->at++;
     if (w->at >= w->size)
         return cut_short(err);
@@ -112,7 +112,7 @@ static bool read_frame(struct walk *w, int marker, struct picture_info *out, str
     return true;
 }
 
-/* Walks up to the first scan's header; everything except pixels has been seen then. */
+/* Walks up to the header of the first scan. By then the walk has seen everything except pixels. */
 static bool walk_head(struct walk *w, struct picture_info *out, struct error *err) {
     for (w->at = 2;;) {
         int marker = 0;
@@ -137,9 +137,9 @@ bool jpeg_examine(const uint8_t *file, size_t size, struct picture_info *out, st
     struct walk w = { .file = file, .size = size };
     if (!walk_head(&w, out, err))
         return false;
-    /* The picture and its turned copy; two bytes of coefficients per sample if the picture comes in
-     * several scans; and two rows of blocks of up to 32x32 px, in all the forms they pass
-     * through. */
+    /* Memory for: the picture and its turned copy; two bytes of coefficients per sample if the
+     * picture has several scans; and two rows of blocks of up to 32x32 px in all stages of
+     * decoding. */
     const size_t width = (size_t)out->width + 32, height = (size_t)out->height + 32;
     const size_t components = (size_t)w.components;
     const bool is_in_scans = w.progressive || (w.length > 0 && w.data[0] < w.components);
@@ -148,11 +148,12 @@ bool jpeg_examine(const uint8_t *file, size_t size, struct picture_info *out, st
     return true;
 }
 
-/* Walks from the first scan to the end. Each scan costs a pass over the whole picture, and libjpeg
- * makes missing parts grey. */
+/* Walks from the first scan to the end. Limits the number of scans, because each one costs a
+ * pass over the whole picture. Refuses a file that is cut short, which libjpeg would fill up
+ * with grey. */
 static bool walk_scans(struct walk *w, struct error *err) {
     for (int scans = 1, marker = SOS; marker != EOI;) {
-        while (w->at < w->size) { /* coded pixels: FF 00 stands for FF, restarts are part of them */
+        while (w->at < w->size) { /* coded pixels: FF 00 means FF; restart markers belong to them */
             const uint8_t *found = memchr(w->file + w->at, 0xff, w->size - w->at);
             w->at = found ? (size_t)(found - w->file) : w->size;
             if (w->size - w->at < 2)
@@ -180,25 +181,25 @@ struct job {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_failure failure;
     const uint8_t *file;
-    size_t size, memory_bytes; /* memory_bytes: what libjpeg may take */
-    const struct picture *out; /* to be filled */
+    size_t size, memory_bytes; /* memory_bytes: limit for libjpeg */
+    const struct picture *out; /* output */
 };
 
-/* a * b / 255, rounded as in Pillow. */
+/* Returns a * b / 255, rounded as in Pillow. */
 static int multiply_255(int a, int b) {
     const int product = a * b + 128;
     return ((product >> 8) + product) >> 8;
 }
 
-/* ink: [width][4], inverted as Adobe writes it and as Pillow assumes of every file; out:
- * [width][3]. */
+/* Converts CMYK to RGB. ink: [width][4], inverted, as Adobe writes it and Pillow assumes for every
+ * file. out: [width][3]. */
 static void cmyk_to_rgb(const uint8_t *ink, int width, uint8_t *out) {
     for (int x = 0; x < width; x++, ink += 4, out += 3)
         for (int c = 0; c < 3; c++)
             out[c] = (uint8_t)(ink[3] - multiply_255(255 - ink[c], ink[3]));
 }
 
-/* Contains all calls that libjpeg may jump out of. No local of ours lives across the jump. */
+/* Contains all calls from which libjpeg may jump out. No local variable is used across the jump. */
 static bool decompress(struct job *job) {
     struct jpeg_decompress_struct *jpeg = &job->jpeg;
     const struct picture *out = job->out;
@@ -236,7 +237,7 @@ bool jpeg_decode(const uint8_t *file, size_t size, const struct picture_info *in
     struct job *job = calloc(1, sizeof(*job));
     if (!job)
         return error_set(err, ERROR_NO_MEMORY, "no memory to read a JPEG");
-    /* libjpeg does not see what follows the end. */
+    /* Hides any bytes after the end marker from libjpeg. */
     *job = (struct job){ .file = file, .size = w.at, .out = out };
     job->memory_bytes = info->decode_bytes - (size_t)out->width * (size_t)out->height * 3;
     job->jpeg.err = jpeg_failure_init(&job->failure);

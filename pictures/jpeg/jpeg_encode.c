@@ -16,7 +16,7 @@ struct job {
     size_t marker_size;
 };
 
-/* Contains all calls that libjpeg may jump out of. No local of ours lives across the jump. */
+/* Contains all calls from which libjpeg may jump out. No local variable is used across the jump. */
 static bool compress(struct job *job, const uint8_t *rgb, int width, int height, int quality) {
     struct jpeg_compress_struct *jpeg = &job->jpeg;
     if (setjmp(job->failure.jump))

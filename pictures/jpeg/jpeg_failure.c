@@ -4,8 +4,8 @@
 
 static void on_error(j_common_ptr jpeg) {
     struct jpeg_failure *failure = (struct jpeg_failure *)jpeg->err;
-    /* libjpeg reports this when it needs more than max_memory_to_use, because it has no files to
-     * swap to. */
+    /* libjpeg reports this when it needs more than max_memory_to_use, because it has no temporary
+     * files here. */
     failure->is_of_memory = jpeg->err->msg_code == JERR_OUT_OF_MEMORY ||
                             jpeg->err->msg_code == JERR_NO_BACKING_STORE;
     jpeg->err->format_message(jpeg, failure->message);

@@ -24,18 +24,19 @@
 #define COMPLAINT_MS 60000
 
 struct access_log {
-    int fd; /* does not block, unless it is a socket, which is asked not to */
+    int fd; /* non-blocking; a socket: MSG_DONTWAIT instead */
     bool is_socket;
     atomic_int lost;
-    atomic_llong said_ms; /* when that was said last */
+    atomic_llong said_ms; /* when the last loss was logged; 0: never */
 };
 
 bool access_log_open(const char *path, struct access_log **out, struct error *err) {
     struct access_log *log = calloc(1, sizeof(*log));
     if (!log)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the access log");
-    /* A pipe whose reader is slow must not stop an HTTP thread. Standard output is opened anew, so
-     * that nobody else's becomes one that does not block; a socket cannot be. */
+    /* A pipe whose reader is slow must not stop an HTTP thread. Standard output is reopened, so
+     * that O_NONBLOCK does not affect other processes that share it. A socket cannot be
+     * reopened. */
     const char *name = strcmp(path, "-") == 0 ? "/proc/self/fd/1" : path;
     struct stat status;
     log->fd = open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0640);
@@ -93,7 +94,7 @@ static char *line_of(const struct exchange *exchange) {
     char *line = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(json);
     if (line)
-        secrets_mask(line); /* target, id and method are the client's own */
+        secrets_mask(line); /* client-supplied: target, id and method */
     return line;
 }
 
@@ -119,7 +120,7 @@ void access_log_write(struct access_log *log, const struct exchange *exchange) {
     char *line = line_of(exchange);
     const size_t length = line ? strlen(line) : 0;
     if (line)
-        line[length] = '\n'; /* in the place of the NUL: one write is one line */
+        line[length] = '\n'; /* replaces the NUL: one write is one line */
     if (!line || !append(log, line, length + 1))
         complain(log);
     free(line);

@@ -1,5 +1,5 @@
-/* The access log: one line of JSON for every answered request: when, who, what, how it ended and
- * how long it took. No keys, no bodies, no prompts. */
+/* The access log: one line of JSON for every answered request. It says when the request came, who
+ * sent it, what it asked for, how it ended and how long it took. No keys, no bodies, no prompts. */
 #ifndef SERVER_ACCESS_ACCESS_LOG_H
 #define SERVER_ACCESS_ACCESS_LOG_H
 
@@ -16,7 +16,7 @@ bool access_log_open(const char *path, struct access_log **out, struct error *er
 void access_log_close(struct access_log *log); /* NULL is fine */
 
 /* Any thread; never waits. A line that the file does not accept at once is lost; the daemon's log
- * says how many were. */
+ * reports the number of lost lines. */
 void access_log_write(struct access_log *log, const struct exchange *exchange);
 
 #endif

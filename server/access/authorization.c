@@ -7,7 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Whether the value begins with the scheme and spaces, which *at is then behind. */
+/* Returns whether the value begins with the scheme and at least one space. *at is then the position
+ * after the spaces. */
 static bool has_scheme(const char *value, size_t length, const char *scheme, size_t *at) {
     const size_t name = strlen(scheme);
     if (length <= name || strncasecmp(value, scheme, name) != 0 || value[name] != ' ')
@@ -17,7 +18,7 @@ static bool has_scheme(const char *value, size_t length, const char *scheme, siz
     return true;
 }
 
-/* RFC 6750's b64token. */
+/* Returns whether the text is a b64token (RFC 6750). */
 static bool is_token(const char *text, size_t length) {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/";

@@ -1,5 +1,5 @@
-/* Reads the key in an Authorization header (RFC 6750, RFC 7617): `Bearer KEY`, or `Basic` with the
- * base64 of KEY or of USER:KEY, for clients that only know names and passwords. */
+/* Reads the key in an Authorization header (RFC 6750, RFC 7617). Accepts `Bearer KEY`, or `Basic`
+ * with the base64 of KEY or of USER:KEY, for clients that only support user names and passwords. */
 #ifndef SERVER_ACCESS_AUTHORIZATION_H
 #define SERVER_ACCESS_AUTHORIZATION_H
 

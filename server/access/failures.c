@@ -5,7 +5,8 @@
 #include <netinet/in.h>
 #include <string.h>
 
-/* An IPv4 address, also one in an IPv6 socket's clothes; NULL if it is none. */
+/* Returns the 4 bytes of an IPv4 address, or of an IPv4 address mapped into IPv6 (::ffff:a.b.c.d).
+ * Returns NULL for other addresses. */
 static const uint8_t *ipv4_of(const struct sockaddr *address) {
     if (address && address->sa_family == AF_INET)
         return (const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr;

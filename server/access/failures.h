@@ -1,5 +1,5 @@
-/* Counts wrong keys for each peer: after KEY_FAILURES_MAX in a minute it must wait for the minute
- * to end. The table has a fixed size; the peer that failed longest ago is dropped. */
+/* Counts wrong keys for each peer. After KEY_FAILURES_MAX in a minute, the peer must wait until the
+ * minute ends. The table has a fixed size; the peer whose failures are the oldest is dropped. */
 #ifndef SERVER_ACCESS_FAILURES_H
 #define SERVER_ACCESS_FAILURES_H
 
@@ -10,8 +10,8 @@
 #define FAILURES_PEERS_MAX 256
 #define FAILURES_WINDOW_MS 60000
 
-/* The clients that are counted together: an address, the first 64 bits of an IPv6 address, or all
- * clients of unix sockets. */
+/* The clients whose failures are counted together: all clients of one IPv4 address, of one IPv6
+ * prefix of 64 bits, or of unix sockets. */
 struct peer {
     uint8_t bytes[9];
 };
@@ -24,7 +24,7 @@ struct failures {
     } of[FAILURES_PEERS_MAX];
 };
 
-/* A NULL address is a peer too: the unknown one. */
+/* Returns the peer of an address. A NULL address (unknown) is the same peer as unix sockets. */
 struct peer peer_of(const struct sockaddr *address);
 /* Returns whether the address is a loopback address or a unix socket: a proxy on this machine may
  * speak for many clients. */

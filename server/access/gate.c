@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct gate {
-    const struct api_keys *keys; /* borrowed; NULL: none are asked for */
+    const struct api_keys *keys; /* borrowed; NULL: no key is needed */
     pthread_mutex_t mutex;       /* guards `failures` */
     struct failures failures;
 };
@@ -36,12 +36,14 @@ void gate_destroy(struct gate *gate) {
     free(gate);
 }
 
-/* Clients of AUTOMATIC1111's API know names and passwords. */
+/* Returns whether the client should be asked for a user name and a password: clients of
+ * AUTOMATIC1111's API support nothing else. */
 static bool asks_for_password(const char *target) {
     return strncmp(target, "/sdapi/", 7) == 0 || strncmp(target, "/internal/", 10) == 0;
 }
 
-/* The rest of a body is not waited for. */
+/* Answers 401 or 429. If the body is not complete, the connection is closed instead of waiting for
+ * the rest. */
 static enum MHD_Result refuse(struct exchange *exchange, bool presented, int64_t wait_ms) {
     const bool close = exchange->body_received < exchange->body_bytes;
     char seconds[24];
@@ -62,7 +64,7 @@ static enum MHD_Result refuse(struct exchange *exchange, bool presented, int64_t
         challenge, close);
 }
 
-/* After a wrong key: how long its peer has to wait. */
+/* Counts a wrong key. Returns how long its peer has to wait; 0: not at all. */
 static int64_t count_failure(struct gate *gate, const struct sockaddr *address) {
     const struct peer peer = peer_of(address);
     const int64_t now_ms = monotonic_ms();
@@ -87,7 +89,7 @@ bool gate_admit(struct gate *gate, struct exchange *exchange, enum MHD_Result *a
         exchange->rights = KEY_MAY_EVERYTHING;
     if (!gate->keys || exchange->admitted)
         return true;
-    const char *value = exchange_header(exchange, "Authorization"); /* at most one: the guard */
+    const char *value = exchange_header(exchange, "Authorization"); /* the guard allows one */
     const struct sockaddr *address = caller_address(exchange);
     const bool open = exchange->route && exchange->route->open;
     struct digest digest;

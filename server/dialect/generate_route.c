@@ -15,20 +15,22 @@
 
 #include <stdlib.h>
 
-/* What the client takes: JSON with all that there is, one picture's bytes, or events. */
+/* The form of the answer that the client accepts: JSON with everything, the bytes of one picture,
+ * or events. */
 struct form {
     bool json, events;
-    bool accepts[PICTURE_FORMATS]; /* unless it is JSON or events: at least one */
-    enum picture_format preferred; /* of these, where the request names none */
+    bool accepts[PICTURE_FORMATS]; /* at least one, unless `json` or `events` */
+    enum picture_format preferred; /* used if the request names no format */
 };
 
 static const struct form *form_of(const struct generation *g) {
     return g->user;
 }
 
-/* --- How it answers --- */
+/* --- The answer --- */
 
-/* One picture fits into an answer of its bytes: no list, no second image. */
+/* Refuses a request for several images if the answer is the bytes of a picture: those can hold only
+ * one. */
 static bool check(const struct generation *g, struct error *err) {
     const struct form *form = form_of(g);
     return form->json || form->events || g->request.images == 1 ||
@@ -108,7 +110,7 @@ static const struct generation_kind kind = {
     .dialect = "native", .check = check, .answer = answer, .event = event, .finish = free
 };
 
-/* --- What is asked for --- */
+/* --- The request --- */
 
 static bool may_come(const struct exchange *exchange, struct error *err) {
     char key[JOB_KEY_MAX_BYTES + 1];
@@ -117,8 +119,10 @@ static bool may_come(const struct exchange *exchange, struct error *err) {
            jobs_read_key(exchange, key, err) && (!is_order || jobs_are_kept(exchange, err));
 }
 
-/* What form the client wants; false if none. JSON where it is as good as a picture, and of these
- * the first in the order of enum picture_format; events only where nothing else is as good. */
+/* Reads the Accept header. Returns false if the client accepts no form of the answer. JSON is
+ * chosen if the client wants it at least as much as any picture format. Events are chosen only if
+ * the client prefers them to everything else. `preferred` is the picture format with the highest
+ * quality; among equals, the first in enum picture_format. */
 static bool negotiate(const struct exchange *exchange, struct form *form) {
     const char *accept = exchange_header(exchange, "Accept");
     const int json = accept_quality(accept, "application/json");
@@ -138,7 +142,8 @@ static bool negotiate(const struct exchange *exchange, struct form *form) {
     return json > 0 || best > 0 || events > 0;
 }
 
-/* The format of the files: the request's, or what the client takes. */
+/* Chooses the format of the picture files: the request's, or else the client's preferred one.
+ * Refuses a format that the client does not accept, and a quality for a format without one. */
 static bool choose_format(
     struct generate_request *asked, const struct form *form, struct error *err) {
     const bool whole = form->json || form->events;
@@ -159,7 +164,8 @@ static bool choose_format(
            error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");
 }
 
-/* Elsewhere nobody would see them; a job has its own. */
+/* Refuses previews in a plain answer, which cannot carry them. Jobs do not come here; they publish
+ * previews as events. */
 static bool check_previews(
     const struct generate_delivery *delivery, const struct form *form, struct error *err) {
     char value[16];
@@ -169,7 +175,8 @@ static bool check_previews(
                "0 in a plain answer; previews are for \"stream\": true and async=1");
 }
 
-/* The request, whoever sends it: its body however it was written, and the form of its answer. */
+/* Computes the digest of the request: its body, whatever the order of its members, and the form of
+ * its answer. The caller is not part of it. */
 static bool identify(
     const json_t *body, const struct form *form, struct digest *out, struct error *err) {
     struct sha256 sha;
@@ -184,13 +191,13 @@ static bool identify(
     return true;
 }
 
-/* A body that has been read. */
+/* A request body, parsed. */
 struct drawing {
     struct generate_request request; /* owned */
     struct generate_delivery delivery;
     struct form form;
     char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
-    struct digest digest;            /* of what is asked for, where there is a key */
+    struct digest digest;            /* of the request; only set with a key */
 };
 
 /* Call it for a request with a key. */
@@ -212,7 +219,7 @@ static bool read_drawing(const struct exchange *exchange, void *out, struct erro
                    : generate_json_parse(
                          exchange->body, exchange->body_size, &d->request, &d->delivery, err);
     if (ok) {
-        (void)negotiate(exchange, &d->form); /* there is one: handle() has seen it */
+        (void)negotiate(exchange, &d->form); /* never fails: handle() has checked it */
         d->form.events = d->form.events || d->delivery.stream;
         ok = !body || find_digest(d, body, err);
         if (!ok)
@@ -226,7 +233,9 @@ static void finish_drawing(void *read) {
     generate_request_finish(&((struct drawing *)read)->request);
 }
 
-/* *repeat: the drawing that others with the same key wait for; *known: it is under way or done. */
+/* Finds the earlier request with the same Idempotency-Key. *known: there is one, and *repeat will
+ * have its answer. Otherwise *repeat is new, and later requests with the same key wait for it; NULL
+ * without a key. */
 static bool find_repeat(struct exchange *exchange, const struct drawing *d, struct repeat **repeat,
     bool *known, struct error *err) {
     *repeat = NULL;

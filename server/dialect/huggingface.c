@@ -1,5 +1,6 @@
-/* POST /hf: text to image as Hugging Face's inference API has it. {"inputs": TEXT, "parameters":
- * {...}}, whose parameters are the fields of POST /generate, becomes one picture's bytes. */
+/* POST /hf: text to image as in Hugging Face's inference API. The body is {"inputs": TEXT,
+ * "parameters": {...}}, where the parameters are the fields of POST /generate. The answer is the
+ * bytes of one picture. */
 #include "server/dialect/huggingface.h"
 
 #include "base/text/json.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- How it answers --- */
+/* --- The answer --- */
 
 static json_t *error_json(const struct error *err, const char *code, int *status) {
     (void)code;
@@ -31,7 +32,7 @@ static const struct generation_kind kind = {
     .dialect = "huggingface", .check = check, .answer = generation_answer_picture
 };
 
-/* --- What is asked for --- */
+/* --- The request --- */
 
 static bool parse_parameters(
     const json_t *parameters, struct generate_request *request, struct error *err) {
@@ -69,7 +70,8 @@ bool huggingface_parse(
     return ok;
 }
 
-/* The first of the formats that the client wants most. */
+/* Chooses the picture format that the client prefers; among equals, the first in enum
+ * picture_format. Returns false if the client accepts none. */
 static bool choose_format(const struct exchange *exchange, struct generate_request *request) {
     const char *accept = exchange_header(exchange, "Accept");
     int best = 0;
@@ -86,7 +88,7 @@ static bool choose_format(const struct exchange *exchange, struct generate_reque
 static bool read_request(const struct exchange *exchange, void *out, struct error *err) {
     struct generate_request *request = out;
     generate_request_init(request);
-    (void)choose_format(exchange, request); /* there is one: handle() has seen it */
+    (void)choose_format(exchange, request); /* never fails: handle() has checked it */
     if (huggingface_parse(exchange->body, exchange->body_size, request, err))
         return true;
     generate_request_finish(request);

@@ -13,7 +13,7 @@ static json_t *words_json(const char *const *words, size_t count) {
     return list;
 }
 
-/* 16 rather than 16.0. */
+/* Writes whole numbers as integers: 16, not 16.0. */
 static json_t *number_json(double value) {
     return value == (double)(json_int_t)value ? json_integer((json_int_t)value) : json_real(value);
 }
@@ -34,7 +34,7 @@ static json_t *targets_json(const struct adapter_summary *summary) {
     return object;
 }
 
-/* What its file is made of. */
+/* Adds what is known about the contents of the adapter's file. */
 static void add_summary(json_t *json, const struct adapter_summary *s) {
     json_object_set_new(json, "format", json_string(s->format));
     json_object_set_new(json, "kinds", words_json(s->kinds, s->kind_count));

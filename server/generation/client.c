@@ -15,30 +15,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* References: one of the exchange, one of the worker (until the generation has ended), and for a
- * stream one of the watch and one of the answer while it exists. */
+/* References: one for the exchange, and one for the worker until the generation has ended. A stream
+ * has two more: one for the watch, and one for the answer while it exists. */
 struct client {
     struct deferred deferred; /* the first member */
     struct generation *g;     /* a reference */
-    struct error error;       /* from the admission */
+    struct error error;       /* why it was not admitted */
     bool streams;
-    struct repeat *repeat; /* a reference; NULL: not shared. Taken under the mutex */
+    struct repeat *repeat; /* a reference, taken under the mutex; NULL: none */
 
-    struct generation_body body; /* its bytes are owned until they are sent */
+    struct generation_body body; /* `bytes` is owned until it is sent */
 
-    struct watcher watcher; /* for a stream, for heartbeats */
+    struct watcher watcher; /* sends heartbeats in a stream */
 
-    /* For the connection's thread, which writes events without the mutex: the engine thread takes
-     * the mutex and must not wait for that. */
+    /* For the connection's thread only, which writes events without holding the mutex: the engine
+     * thread takes the mutex and must not wait for the writing. */
     int shown_step;         /* -1: none */
-    uint64_t shown_preview; /* the number of the last one */
-    char *text;             /* owned: `size` bytes being sent, of which `sent` are */
+    uint64_t shown_preview; /* number of the last preview written */
+    char *text;             /* owned; `size` bytes, of which `sent` are sent */
     size_t size, sent;
 
     /* The deferred's mutex guards the rest. */
     bool begun;    /* the first event was written */
-    bool has_news; /* since events were last written */
-    bool refused;  /* `error` is the answer */
+    bool has_news; /* news since events were last written */
+    bool refused;  /* the answer is `error` */
     bool ended;    /* only `tail` is left to send */
     bool heartbeat_due;
     int64_t heartbeat_ms;
@@ -63,11 +63,12 @@ static bool is_stopping(struct http_server *server) {
     return server_state(server) == ENGINE_STOPPING;
 }
 
-/* A stream ends with its generation or its connection. */
+/* Called when the client has left, its stream has ended, or a drain is cut short. Cancels the
+ * generation, unless it is done or other requests wait for its answer. */
 static void cancel(struct deferred *deferred) {
     struct client *client = client_of(deferred);
     if (client->repeat && !is_stopping(deferred->server) && !repeat_abandon(client->repeat))
-        return; /* others wait for the same answer */
+        return; /* other requests wait for this answer */
     if (!deferred->done && client->g) {
         generation_cancel(client->g);
         log_info("%s: cancelling, since %s", client->g->id,
@@ -75,7 +76,8 @@ static void cancel(struct deferred *deferred) {
     }
 }
 
-/* Says who caused an ERROR_CANCELLED, if anybody can still read it. */
+/* Replaces an ERROR_CANCELLED by an error that names the cause: the daemon stops, or the client has
+ * closed its side of the connection. The client may still be able to read it. */
 static void explain(struct client *client, struct error *err) {
     if (err->code != ERROR_CANCELLED)
         return;
@@ -94,7 +96,7 @@ static bool make_body(struct generation *g, struct error *err) {
     return g->kind->answer(g, &client->body, err);
 }
 
-/* Gives the answer also to those who wait for the same one. */
+/* Passes the answer on to the other requests that wait for it. */
 static void settle(struct client *client, const struct error *err) {
     pthread_mutex_lock(&client->deferred.mutex);
     struct repeat *repeat = client->repeat;
@@ -125,7 +127,7 @@ static bool write_event(struct client *client, enum generation_event_type type,
     return client->g->kind->event(client->g, &event, out, err);
 }
 
-/* Writes what has happened since the last call; nothing if memory is short. */
+/* Writes events for what has changed since the last call. Writes nothing if memory is short. */
 static void write_news(struct client *client, bool is_first, FILE *out) {
     struct error ignored;
     struct generation_progress now;
@@ -177,13 +179,13 @@ static ssize_t send_some(struct client *client, char *out, size_t max) {
     memcpy(out, client->text + client->sent, got);
     client->sent += got;
     pthread_mutex_lock(&client->deferred.mutex);
-    client->heartbeat_ms = monotonic_ms(); /* some dialects write nothing for a step */
+    client->heartbeat_ms = monotonic_ms(); /* only real bytes count: a step may write none */
     pthread_mutex_unlock(&client->deferred.mutex);
     return (ssize_t)got;
 }
 
-/* Suspends the connection because there is nothing to send. Returns false if something has come
- * meanwhile. *got is the result for libmicrohttpd. */
+/* Suspends the connection if there is nothing to send. Returns false if there is something to send
+ * after all. *got is the result for libmicrohttpd. */
 static bool rest(struct client *client, ssize_t *got) {
     pthread_mutex_lock(&client->deferred.mutex);
     const bool over = client->ended && !client->tail;
@@ -240,7 +242,7 @@ static void tell_news(struct generation *g) {
     pthread_mutex_unlock(&client->deferred.mutex);
 }
 
-/* Nothing watches it any more; the reader sends the rest. */
+/* Ends the heartbeats. read_stream sends the remaining events. */
 static void end_events(struct generation *g) {
     struct client *client = g->owned_by;
     struct error err = { 0 };
@@ -277,7 +279,7 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     return !over;
 }
 
-/* --- For both --- */
+/* --- Both kinds of answer --- */
 
 static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
     struct client *client = client_of(deferred);
@@ -294,7 +296,7 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     return respond_error(exchange, &err);
 }
 
-/* Call it if the generation never began. */
+/* Ends the heartbeats of a generation that never began. */
 static void refuse(struct client *client) {
     pthread_mutex_lock(&client->deferred.mutex);
     client->refused = true;
@@ -303,17 +305,17 @@ static void refuse(struct client *client) {
         job_watch_poke(client->deferred.server->job_watch, &client->watcher);
 }
 
-/* Runs on a loader or reader thread, with the worker's reference. */
+/* Runs on a loader or reader thread, which holds the worker's reference. */
 static void admit_later(struct deferred *deferred) {
     struct client *client = client_of(deferred);
-    deferred_ref(deferred); /* the generation may already drop the worker's */
+    deferred_ref(deferred); /* the worker's may be dropped during the call */
     if (!generation_admit(client->g, &client->error)) {
         refuse(client);
         settle(client, &client->error);
         deferred_done(deferred);
     } else if (client->streams) {
         pthread_mutex_lock(&deferred->mutex);
-        deferred_go_on(&client->deferred); /* to call `answer` */
+        deferred_go_on(&client->deferred); /* libmicrohttpd then calls `answer` */
         pthread_mutex_unlock(&deferred->mutex);
     }
     deferred_unref(deferred);
@@ -346,7 +348,7 @@ static struct client *client_create(
     return NULL;
 }
 
-/* The generation never began; runs on the exchange's thread. */
+/* Answers for a generation that never began. Runs on the exchange's thread. */
 static enum MHD_Result give_up(
     struct client *client, struct exchange *exchange, const struct error *err) {
     refuse(client);

@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers as a person wrote them: 0.1, not 0.10000000000000001. */
+/* 15 digits write numbers as a person would: 0.1, not 0.10000000000000001. */
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
-/* Sets a new reference; a NULL one (memory was short) makes the whole object fail later. */
+/* Takes over the reference to `value`. A NULL value (memory was short) makes the whole object fail
+ * later. */
 static bool set(json_t *object, const char *key, json_t *value) {
     return json_object_set_new(object, key, value) == 0;
 }
@@ -30,7 +31,7 @@ static json_t *prompts_json(const struct generate_request *asked) {
     return list;
 }
 
-/* Whether the prompt itself says so. */
+/* Returns whether the adapter is named by a <lora:...> tag in the prompt. */
 static bool is_tag(const struct resolved_request *request, const char *name) {
     const struct generate_request *asked = &request->asked;
     for (int i = asked->lora_count - request->tag_count; i < asked->lora_count; i++)
@@ -39,9 +40,9 @@ static bool is_tag(const struct resolved_request *request, const char *name) {
     return false;
 }
 
-/* The adapters of a request as they were used, also those that it did not name but the server's
- * defaults did: with the version that stood behind each name, or as a request has them, which names
- * those of its prompt there. */
+/* Lists the adapters of a request as they were used, the server's default adapters included. If
+ * `versions` is set, each entry has the version that was used. If not, the list is for a new
+ * request: adapters that the prompt names by a tag are left out. */
 static json_t *loras_json(const struct resolved_request *request, bool versions) {
     const struct adapter_use *uses;
     const int count = adapter_set_uses(request->adapters, &uses);
@@ -150,8 +151,8 @@ bool generate_answer_write_value(FILE *out, const char *value) {
     return ok;
 }
 
-/* Lora: "snow 0.5 (version 3), ink 1/0 (version 4)": the UNet's weight, and the text encoder's
- * where it is another. */
+/* Writes `Lora: "snow 0.5 (version 3), ink 1/0 (version 4)"`: the UNet's weight, then the text
+ * encoder's if it is different. */
 static bool write_loras(FILE *out, const struct adapter_set *set) {
     const struct adapter_use *uses;
     const int count = adapter_set_uses(set, &uses);
@@ -188,7 +189,7 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index) 
         fprintf(out, ", Eta: %.10g", request->scheduler.values.eta);
     if (request->source)
         fprintf(out, ", Denoising strength: %.10g", asked->strength);
-    if (asked->clip_skip > 0) /* there the last layer is 1 */
+    if (asked->clip_skip > 0) /* AUTOMATIC1111 counts from 1 */
         fprintf(out, ", Clip skip: %d", asked->clip_skip + 1);
     ok = write_loras(out, request->adapters) && ok;
     fprintf(out, ", RNG: %s, Version: latentd %s", asked->rng == RNG_CUDA ? "NV" : "CPU",
@@ -201,8 +202,8 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index) 
     return text;
 }
 
-/* A request body that draws picture `index` again, alone. ASCII, so that it goes into tEXt whatever
- * the prompt's language. */
+/* Returns a request body that draws only picture `index` again. It is ASCII in any language of the
+ * prompt, because it goes into a tEXt chunk. */
 static char *again_json(const struct generate_answer *answer, int index) {
     json_t *p = generate_parameters_json(answer->request, index);
     char *text = p ? json_dumps(p, DUMP_FLAGS | JSON_ENSURE_ASCII) : NULL;
@@ -233,7 +234,7 @@ bool generate_answer_picture(const struct generate_answer *answer, int index, ui
     return ok;
 }
 
-/* Takes over nothing; a new string of the base64 of the bytes. */
+/* Returns a new JSON string with the base64 of the bytes. `data` stays the caller's. */
 static json_t *base64_json(const void *data, size_t size) {
     size_t length;
     char *text = base64_encode(data, size, &length);

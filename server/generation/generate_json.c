@@ -53,7 +53,8 @@ static bool decode_base64(const char *name, const char *text, size_t length, voi
     return error_field(err, name, found, "base64 with its padding and nothing else (RFC 4648)");
 }
 
-/* [texts][tokens][width], or of one text [tokens][width], each of 1 or more; *count of them all. */
+/* Parses a shape: [texts, tokens, width], or [tokens, width] for one text. Each number is at least
+ * 1; *count is their product. */
 static bool parse_shape(const json_t *shape, struct encoded_texts *out, int64_t *count) {
     int64_t *const sides[3] = { &out->texts, &out->tokens, &out->width };
     const size_t rank = json_array_size(shape);
@@ -70,7 +71,8 @@ static bool parse_shape(const json_t *shape, struct encoded_texts *out, int64_t 
     return true;
 }
 
-/* {"b64": float32, little-endian, "shape"}; as latents are answered, also with their "dtype". */
+/* Parses {"b64", "shape"}, where b64 is float32, little-endian. A "dtype" is also allowed, so that
+ * latents can be sent as they were answered. */
 static bool parse_encoded(
     const char *name, const json_t *value, struct encoded_texts *out, struct error *err) {
     static const char form[] =
@@ -110,7 +112,8 @@ static bool parse_negative_prompt_embeds(
     return parse_encoded("negative_prompt_embeds", value, &request->negative_prompt_embeds, err);
 }
 
-/* Base64, or a data URL of it, whose media type is not asked: the bytes say what they are. */
+/* Parses base64, or a data URL with base64. The URL's media type is ignored: the format is detected
+ * from the bytes. */
 static bool parse_picture(
     const char *name, const json_t *value, struct picture_file *out, struct error *err) {
     const char *text = json_string_value(value);
@@ -152,7 +155,7 @@ static bool parse_number(const char *name, const json_t *value, double *out, str
     return true;
 }
 
-/* A member of loras[index]. */
+/* Parses one member of loras[index]. */
 static bool parse_lora_member(int index, const char *key, const json_t *value,
     struct lora_choice *out, bool *text_encoder_given, struct error *err) {
     char param[64];
@@ -202,7 +205,7 @@ static bool parse_loras(const json_t *value, struct generate_request *request, s
             LORAS_PER_REQUEST_MAX);
     }
     request->loras_given = true;
-    request->loras = calloc(count + 1, sizeof(*request->loras)); /* never of nothing */
+    request->loras = calloc(count + 1, sizeof(*request->loras)); /* + 1: never 0 bytes */
     if (!request->loras)
         return error_set(err, ERROR_NO_MEMORY, "no memory for loras");
     for (size_t i = 0; i < count; i++, request->lora_count++)

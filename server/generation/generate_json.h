@@ -1,5 +1,5 @@
 /* Parses the body of POST /generate (the native dialect) into a request. No HTTP here, so that it
- * can be fuzzed and used for text from anywhere. */
+ * can be fuzzed and can parse text from other sources. */
 #ifndef SERVER_GENERATION_GENERATE_JSON_H
 #define SERVER_GENERATION_GENERATE_JSON_H
 
@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* How to send the answer: in the same body, without effect on the pictures. */
+/* How to send the answer. These fields are in the same body, but have no effect on the pictures. */
 struct generate_delivery {
     bool stream;
     int preview_every; /* UNet evaluations between two previews; 0: no previews */
@@ -19,11 +19,11 @@ struct generate_delivery {
 /* Parses `length` bytes of JSON into *out and *delivery, which need no initialisation; the caller
  * finishes *out on success. Every field is checked, ranges included (generate_request_check).
  * ERROR_INVALID names the field, the value as sent, and what is allowed. Unknown fields are errors,
- * those of later versions too. */
+ * even if later versions know them. */
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
-/* The same for a parsed body. */
+/* Does the same for a body that is already parsed as JSON. */
 bool generate_json_read(const json_t *root, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
@@ -32,7 +32,7 @@ bool generate_json_read(const json_t *root, struct generate_request *out,
 bool generate_json_parse_field(const char *key, const json_t *value,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 
-/* Enumerates the names of the known fields; NULL past the last. */
+/* Returns the name of the known field `index`; NULL past the last. */
 const char *generate_json_field(size_t index);
 
 /* Returns the JSON schema of one field. A new reference; NULL when memory is short. */

@@ -34,7 +34,7 @@ struct generation_body {
     const char *content_type; /* static */
     void *bytes;              /* malloc'd */
     size_t size;
-    /* Additional headers; the first entry without a name ends the list. */
+    /* Additional headers; the list ends at the first entry without a name. */
     struct {
         const char *name; /* static; NULL: none */
         char value[64];
@@ -43,7 +43,7 @@ struct generation_body {
 
 enum generation_event_type {
     GENERATION_EVENT_QUEUED,   /* the first event, once */
-    GENERATION_EVENT_PROGRESS, /* some are skipped for a client that reads slowly */
+    GENERATION_EVENT_PROGRESS, /* a client that reads slowly misses some */
     GENERATION_EVENT_PREVIEW,  /* likewise */
     GENERATION_EVENT_RESULT,   /* the last event: g->result is filled in */
     GENERATION_EVENT_ERROR,    /* the last event */
@@ -52,15 +52,15 @@ enum generation_event_type {
 /* The state of a generation at one moment. */
 struct generation_progress {
     bool running;     /* work on it has begun */
-    int position;     /* from 1, among all that wait; in looks and in GENERATION_EVENT_QUEUED */
-    int step, steps;  /* UNet evaluations of all its images: done, and in total */
+    int position;     /* from 1, among all waiting; in looks and GENERATION_EVENT_QUEUED */
+    int step, steps;  /* UNet evaluations of all images: done, and in total */
     double elapsed_s; /* since the request arrived */
     double eta_s;     /* negative: not known yet */
 };
 
 struct generation_event {
     enum generation_event_type type;
-    struct generation_progress progress; /* at the moment of writing */
+    struct generation_progress progress; /* when the event is written */
     const struct preview *preview;       /* only with GENERATION_EVENT_PREVIEW */
     const struct error *error;           /* only with GENERATION_EVENT_ERROR */
 };
@@ -69,29 +69,33 @@ struct generation_event {
  * its members. */
 struct generation_kind {
     const char *dialect; /* "native", "a1111", "openai": for lists and logs */
-    /* Changes the request before it is resolved; on a thread that may wait if it brings pictures.
-     * NULL: changes nothing. */
+    /* Changes the request before it is resolved. If the request brings pictures, it runs on a
+     * thread that may wait. NULL: changes nothing. */
     bool (*prepare)(struct generation *g, struct generate_request *asked, struct error *err);
-    /* Refuses a resolved request that the answer could not hold, before it waits. NULL: none. */
+    /* Refuses a resolved request, before it waits, if the answer could not hold its result. NULL:
+     * refuses nothing. */
     bool (*check)(const struct generation *g, struct error *err);
-    /* Makes the body from g->request and g->result, once, on an encoder thread; not called for a
-     * stream. The caller takes over out->bytes. On failure the error is the answer. */
+    /* Makes the answer's body from g->request and g->result. Called once, on an encoder thread;
+     * not called for a stream. The caller takes over out->bytes. If it fails, the error is the
+     * answer. */
     bool (*answer)(const struct generation *g, struct generation_body *out, struct error *err);
     /* Writes one event of a stream as it is sent, "event: ...\ndata: ...\n\n", or nothing if the
-     * dialect has no such event. The result's event is written on an encoder thread; the others on
-     * the connection's thread, where nothing may wait. Both may run at once. May return false only
-     * for the result, after filling err; the error event follows then. NULL: does not stream. */
+     * dialect has no such event. The result's event is written on an encoder thread. The others are
+     * written on the connection's thread, which must not wait. Both threads may call it at once.
+     * Only the result's event may fail: fill err and return false, and the error event follows.
+     * NULL: the dialect does not stream. */
     bool (*event)(const struct generation *g, const struct generation_event *event, FILE *out,
         struct error *err);
-    /* Frees `user`. Called last, also for a generation that never began. NULL: nothing to free. */
+    /* Frees `user`. The last call, also made for a generation that never began. NULL: nothing to
+     * free. */
     void (*finish)(void *user);
 };
 
 struct generation_options {
-    bool stream;               /* answers with events */
+    bool stream;               /* the answer is a stream of events */
     int preview_every;         /* evaluations of an image between two previews; 0: none */
     enum preview_kind preview; /* how previews are made */
-    /* The shared answer that other requests may wait for (server/generation/repeats.h); taken over.
+    /* The shared answer that other requests may wait for (server/generation/repeats.h). Taken over.
      * NULL: not shared. */
     struct repeat *repeat;
     const char *task_id; /* an id from the client besides its X-Request-Id; NULL: none */
@@ -116,13 +120,13 @@ struct generation_owner {
     bool has_queue; /* as in struct engine_callbacks */
 };
 
-/* A dialect may read the first half. */
+/* A dialect may read only the first half of the members. */
 struct generation {
     char id[REQUEST_ID_MAX_BYTES + 1];              /* the X-Request-Id, or a job's id */
     char caller[KEY_NAME_MAX_BYTES + 1];            /* the name of its API key; "" without keys */
     char task_id[GENERATION_TASK_ID_MAX_BYTES + 1]; /* "": none */
     const struct generation_kind *kind;
-    void *user; /* the dialect's */
+    void *user; /* owned by the dialect */
     struct http_server *server;
     time_t created;
     struct resolved_request request; /* valid from `check` on */
@@ -131,10 +135,10 @@ struct generation {
     /* The rest belongs to server/generation. */
     const struct generation_owner *owner;
     void *owned_by;                /* the owner's */
-    uint64_t account;              /* caller_number of the caller whose turns it takes */
+    uint64_t account;              /* caller_number of the caller, for turns */
     bool may_prioritize;           /* a priority above 0 is allowed */
     struct generate_request asked; /* the request until it is resolved */
-    struct error error;            /* why it ended; ERROR_NONE: it has a result */
+    struct error error;            /* ERROR_NONE: it has a result */
     int preview_every;
     enum preview_kind preview_kind;
     bool admitted;
@@ -146,20 +150,20 @@ struct generation {
     int references;
     struct engine_ticket *ticket; /* owned */
     bool cancelled;
-    int busy;       /* how many work on it, the engine and encoders of previews; it ends at 0 */
-    double begun_s; /* 0: still waiting */
-    double pace_s, stepped_s; /* mean seconds per evaluation; when the last one ended */
+    int busy;                 /* how many work on it: the engine, preview encoders; ends at 0 */
+    double begun_s;           /* 0: still waiting */
+    double pace_s, stepped_s; /* mean seconds per evaluation; end of the last one */
     int images, step, steps;
     uint64_t previews_made;
-    struct preview *previews[IMAGES_PER_REQUEST_MAX]; /* the latest of each image; references */
+    struct preview *previews[IMAGES_PER_REQUEST_MAX]; /* references; the latest of each image */
     struct preview *latest;                           /* borrowed: one of previews[] */
 };
 
 void generation_ref(struct generation *g);
 void generation_unref(struct generation *g); /* NULL is fine */
 
-/* Returns whether the client has left, the generation was cancelled, or the daemon stops: further
- * work on it is wasted. Any thread; `g` is a struct generation. */
+/* Returns whether further work on the generation is wasted: the client has left, the generation was
+ * cancelled, or the daemon stops. Any thread; `g` is a struct generation. */
 bool generation_is_cancelled(void *g);
 
 /* Any thread, at any time. */

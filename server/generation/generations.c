@@ -9,7 +9,7 @@ struct remembered {
     char task_id[GENERATION_TASK_ID_MAX_BYTES + 1];
 };
 
-/* The mutex guards everything; a generation's own mutex is locked after it. */
+/* The mutex guards everything. A generation's own mutex is locked after this one. */
 struct generations {
     pthread_mutex_t mutex;
     struct generation *first; /* in order of arrival */
@@ -35,7 +35,7 @@ void generations_destroy(struct generations *list) {
 
 void generations_add(struct generations *list, struct generation *g) {
     pthread_mutex_lock(&list->mutex);
-    /* A paused job begins anew. */
+    /* A paused job begins again under the same id, so it is no longer an ended one. */
     for (int i = 0; i < GENERATIONS_REMEMBERED; i++)
         if (strcmp(list->ended[i].id, g->id) == 0 && strcmp(list->ended[i].caller, g->caller) == 0)
             list->ended[i] = (struct remembered){ 0 };
@@ -69,7 +69,7 @@ static bool is_called(const char *id, const char *own_id, const char *task_id) {
     return id[0] && (strcmp(id, own_id) == 0 || strcmp(id, task_id) == 0);
 }
 
-/* Call with the lock held. Returns NULL if there is none. */
+/* Call with the lock held. Returns NULL if the viewer sees no generation with this id. */
 static struct generation *find(
     struct generations *list, const struct viewer *viewer, const char *id) {
     struct generation *found = NULL;
@@ -91,7 +91,7 @@ static bool is_running(struct generation *g) {
     return running;
 }
 
-/* Returns the position among all that wait, in order of arrival. */
+/* Returns the position among all waiting generations, in order of arrival. */
 static int position_of(struct generations *list, const struct generation *wanted) {
     int position = 1;
     for (struct generation *g = list->first; g && g != wanted; g = g->next)

@@ -1,7 +1,6 @@
-/* What a training job leaves to be looked at: GET /jobs/{id}/metrics, /plot.svg, /checkpoints,
- * /validation, its files, and /adapter. All of it is read from the job's folder by a loader's
- * thread, while the job goes on; of a job that has not begun there is nothing yet.
- */
+/* What a training job writes for its users: GET /jobs/{id}/metrics, /plot.svg, /checkpoints,
+ * /validation and its files, and /adapter. A loader thread reads all of it from the job's folder,
+ * also while the job runs. A job that has not begun has nothing yet. */
 #include "base/file.h"
 #include "engine/training_job/folder.h"
 #include "server/generation/generations.h"
@@ -17,7 +16,7 @@
 
 #define PREFIX "/jobs/"
 #define ID_BYTES 64
-#define NAME_BYTES 64 /* of a file: more than any has */
+#define NAME_BYTES 64 /* more than any file name has */
 
 struct files_task {
     struct task task; /* the first member */
@@ -34,7 +33,7 @@ static void destroy(struct task *task) {
     free(task);
 }
 
-/* Only once it is known that there is such a job. */
+/* Reads the file after checking that the job exists and that the viewer may see it. */
 static bool run(struct task *task, struct error *err) {
     struct files_task *t = (struct files_task *)task;
     struct job job;
@@ -47,7 +46,7 @@ static bool run(struct task *task, struct error *err) {
     return ok;
 }
 
-/* --- What there is --- */
+/* --- The contents of a job's folder --- */
 
 static void give_text(struct files_task *t, const char *type, char *text, size_t size) {
     t->task.body = (struct task_body){ .content_type = type, .bytes = text, .size = size };
@@ -229,7 +228,8 @@ static enum MHD_Result handle_image(struct exchange *exchange) {
     return start(exchange, read_image);
 }
 
-/* The latest of a job that is being drawn, which is in memory only. */
+/* Answers with the latest preview of a job that is being drawn. Previews are kept in memory
+ * only. */
 static enum MHD_Result handle_preview(struct exchange *exchange) {
     struct generation_look look = { 0 };
     struct error err = { 0 };

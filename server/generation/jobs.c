@@ -15,11 +15,11 @@
 #include <string.h>
 #include <time.h>
 
-#define FULL_MS 1000   /* before writing again to a full disk */
-#define SWEEP_MS 60000 /* the longest time between two sweeps */
-#define SOON_MS 1000   /* the shortest, and from the end of a job to a sweep */
-#define PREVIEW_MS 250 /* the least time between two preview events */
-#define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* of a preview that is put into its event */
+#define FULL_MS 1000                            /* between two attempts to write to a full disk */
+#define SWEEP_MS 60000                          /* the longest time between two sweeps */
+#define SOON_MS 1000                            /* the shortest; also from the end of a job */
+#define PREVIEW_MS 250                          /* the least time between two preview events */
+#define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* larger previews are not put into the event */
 
 /* A job being worked on. Threads work on it one after the other: a loader or reader, the engine, an
  * encoder; none while it is put off. What other threads may see of it is under the mutex. */
@@ -36,7 +36,7 @@ struct drawn_job {
     bool said_disk_full; /* in the log */
     struct drawn_job *next;
 
-    struct generation *g; /* a reference; NULL until it is made */
+    struct generation *g; /* a reference; NULL: not created yet */
     uint64_t shown_preview;
     int64_t shown_ms;
 };
@@ -45,7 +45,7 @@ struct drawn_job {
 struct chore {
     struct work work; /* the first member */
     struct generation_jobs *jobs;
-    bool cancels; /* cancels the job; else removes its folder */
+    bool cancels; /* true: cancel the job; else remove its folder */
     char id[JOB_ID_BYTES];
 };
 
@@ -76,8 +76,8 @@ static char *folder_of(const struct drawn_job *d) {
 
 /* --- The end of a job --- */
 
-/* A job's drawing is cancelled only by a wish. If that has been taken back meanwhile, the job is
- * queued again. */
+/* Returns whether the job ended because of a client's wish. If the wish has been taken back
+ * meanwhile, the job is queued again. */
 static bool was_asked_to_stop(const struct drawn_job *d, const struct error *err) {
     return err->code == ERROR_CANCELLED ||
            ((err->code == ERROR_UNAVAILABLE || err->code == ERROR_NO_SPACE) &&
@@ -94,7 +94,7 @@ static void look_soon(struct generation_jobs *jobs) {
     job_watch_poke(jobs->server->job_watch, &jobs->watcher);
 }
 
-/* Called on the last thread that has it. */
+/* Ends the job. Called on the last thread that works on it. */
 static void finish(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
     pthread_mutex_lock(&jobs->mutex);
@@ -108,7 +108,7 @@ static void finish(struct drawn_job *d, const struct error *err) {
     pthread_mutex_unlock(&jobs->mutex);
     generation_unref(g);
     if (err->code == ERROR_NONE)
-        job_claim_succeed(d->claim, d->result); /* takes it over */
+        job_claim_succeed(d->claim, d->result); /* takes over `result` */
     else if (was_asked_to_stop(d, err))
         job_claim_stopped(d->claim);
     else if (is_lost(d, err))
@@ -128,7 +128,7 @@ static struct drawn_job *job_of(const struct generation *g) {
     return g->owned_by;
 }
 
-/* The last check before the engine gets it. */
+/* Called last before the engine gets the job. */
 static bool check(const struct generation *g, struct error *err) {
     if (!orders_check_adapters(&job_of(g)->order, &g->server->options, err))
         return false;
@@ -176,7 +176,7 @@ static void tell_preview(struct drawn_job *d, const struct preview *p) {
         json_object_set_new(json, "b64_json", json_stringn_nocheck(base64, length));
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     if (text)
-        (void)job_claim_event(d->claim, "preview", text); /* if dropped, the next will do */
+        (void)job_claim_event(d->claim, "preview", text); /* may be dropped: the next one follows */
     free(text);
     json_decref(json);
     free(base64);
@@ -232,7 +232,8 @@ static void give_chore(struct generation_jobs *jobs, bool cancels, const char *i
     workers_give(jobs->server->clerks, &chore->work);
 }
 
-/* Cancelling it by its id cancels the job, which may be ending on another thread. */
+/* Called when the generation is cancelled by its id: cancels the job. The keeper does so, because
+ * the job may be ending on another thread. */
 static void cancel(struct generation *g) {
     give_chore(g->server->generation_jobs, true, g->id);
 }
@@ -247,9 +248,9 @@ static const struct generation_owner owner = {
 };
 static const struct generation_kind kind = { .dialect = "job", .check = check };
 
-/* --- The beginning of a job, on a loader thread; with pictures on a reader thread --- */
+/* --- The beginning of a job, on a loader thread, or a reader thread if it has pictures --- */
 
-/* timeout_s counts from the acceptance of the job, however often it was begun. */
+/* Subtracts the time since the job was accepted: timeout_s counts from then, in every attempt. */
 static bool use_deadline(struct drawn_job *d, struct error *err) {
     struct generate_request *request = &d->order.request;
     struct timespec now;
@@ -274,7 +275,8 @@ static bool read_order(struct drawn_job *d, struct error *err) {
     return d->has_order;
 }
 
-/* Another model would draw something else. While no model is loaded, the job is put off later. */
+/* Refuses to draw with another model than the accepted one, because the pictures would differ. If
+ * no model is loaded, this returns true, and the job is put off later. */
 static bool check_model(const struct drawn_job *d, struct error *err) {
     const char *meant = d->order.request.model;
     struct pipeline_info now;
@@ -299,7 +301,7 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
         .id = job_claim_job(d->claim)->id,
         .caller = job_claim_job(d->claim)->owner,
         .account = job_claim_job(d->claim)->caller,
-        .may_prioritize = true, /* checked when it was ordered */
+        .may_prioritize = true, /* checked before the job was stored */
         .asked = &d->order.request,
         .kind = &kind,
         .options = &options,
@@ -342,13 +344,13 @@ static bool put_off(struct drawn_job *d, const struct error *err) {
     return goes_on;
 }
 
-/* For a job with its generation: afterwards the engine has it, or it is put off, or it has
- * ended. */
+/* Admits a job that has a generation. Afterwards the engine has the job, or it is put off, or it
+ * has ended. */
 static void admit(struct work *work) {
     struct drawn_job *d = (struct drawn_job *)work;
     struct generation *g = d->g;
     struct error err = { 0 };
-    generation_ref(g); /* for us, while it is admitted */
+    generation_ref(g); /* ours, for the time of the call */
     if (job_claim_wish(d->claim) != JOB_GO_ON)
         generation_cancel(g);
     if (!generation_admit(g, &err) && !put_off(d, &err))
@@ -377,7 +379,7 @@ static void begin(struct work *work) {
 
 static bool is_possible(void *user, const char *request, struct error *err) {
     (void)user, (void)request, (void)err;
-    return true; /* it was resolved before it was ordered */
+    return true; /* resolved before the job was stored */
 }
 
 static void start(void *user, struct job_claim *claim) {
@@ -445,8 +447,8 @@ static void on_engine(void *user) {
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* Counts the queued and running orders: the engine keeps its model until they have ended. Paused
- * ones are not waited for. */
+/* Counts the queued and running orders, whose model the engine keeps until they have ended. Paused
+ * orders are not counted. */
 static bool count_orders(void *user, int *count, struct error *err) {
     const struct generation_jobs *jobs = user;
     int counts[JOB_STATE_COUNT];

@@ -6,11 +6,11 @@
 
 #include "server/http/server.h"
 
-#define GENERATE_JOBS_AT_ONCE 8 /* drawn at the same time */
+#define GENERATE_JOBS_AT_ONCE 8 /* jobs drawn at the same time */
 
 struct generation_jobs;
 
-/* Requires a server with a queue and a dispatcher. Jobs begin as soon as the engine is ready. */
+/* Requires a server with a queue and a dispatcher. No job begins before the engine is ready. */
 bool generation_jobs_create(struct http_server *server, struct generation_jobs **out,
     struct error *err) __attribute__((warn_unused_result));
 /* Stops the dispatcher and waits until every job has been given back. NULL is fine. */

@@ -61,7 +61,7 @@ bool generation_is_order(const struct exchange *exchange, bool *out, struct erro
     return true;
 }
 
-/* --- Making a job of an order, on a loader or reader thread --- */
+/* --- Storing an order as a job, on a loader or reader thread --- */
 
 static bool read_request(const struct order_task *t, struct generate_request *request,
     struct resolved_request *resolved, struct error *err) {
@@ -82,7 +82,7 @@ static bool read_request(const struct order_task *t, struct generate_request *re
     return ok;
 }
 
-/* Writes the files first, so that every job in the queue can begin. */
+/* Writes the job's files before the job, so that every job in the queue can begin. */
 static bool write_and_enqueue(const struct order_task *t, const char *folder,
     const struct resolved_request *resolved, struct job_order *order, struct job *job, bool *known,
     struct error *err) {
@@ -130,7 +130,8 @@ static bool make(const struct order_task *t, struct job_order *order, struct job
     return ok;
 }
 
-/* Returns the job of the request: the existing one if it was sent before, else a new one. */
+/* Returns the job of the request: the existing one if the request was sent before, else a new
+ * one. */
 static bool find_or_make(const struct order_task *t, struct job *job, struct error *err) {
     struct job_order order = {
         .type = GENERATE_JOB_TYPE, .owner = t->caller, .caller = t->account.text
@@ -178,7 +179,8 @@ static void finish_body(void *read) {
     json_decref(((struct order *)read)->body);
 }
 
-/* Orders with pictures go to readers, so that decoding does not hold up orders without. */
+/* Gives orders with pictures to the readers, so that decoding does not delay orders without
+ * pictures. */
 static struct workers *workers_for(struct http_server *server, const json_t *body) {
     const bool has_picture = json_object_get(body, "init_image") ||
                              json_object_get(body, "mask_image");

@@ -1,4 +1,5 @@
-/* POST /generate with ?async=1 or Prefer: respond-async: an order, answered with 202 and a job. */
+/* POST /generate with ?async=1 or Prefer: respond-async. Such a request is an order: it becomes a
+ * job and is answered with 202. */
 #ifndef SERVER_GENERATION_ORDER_ROUTE_H
 #define SERVER_GENERATION_ORDER_ROUTE_H
 
@@ -8,7 +9,7 @@
 bool generation_is_order(const struct exchange *exchange, bool *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* A route's handler; the method is marked `large`. */
+/* A route's handler, for a method that is marked `large`. */
 enum MHD_Result generation_order(struct exchange *exchange);
 
 #endif

@@ -12,7 +12,7 @@
 
 #define FILE_NAME "request.json"
 #define FILE_MAX_BYTES (HTTP_BODY_MAX_BYTES + (1u << 20))
-#define SHOWN_TEXT_BYTES 65536 /* of a shown string: a longer one is a picture or the like */
+#define SHOWN_TEXT_BYTES 65536 /* longer strings (pictures, ...) are not shown */
 
 static bool no_memory(struct error *err) {
     return error_set(err, ERROR_NO_MEMORY, "no memory for the job");
@@ -20,8 +20,8 @@ static bool no_memory(struct error *err) {
 
 /* --- Adapters --- */
 
-/* Looks at the file of an adapter in the folder. Returns false for other names (NAME@STEP), which
- * have none. */
+/* Reads size and time of the adapter's file in the folder of adapters. Returns false if there is no
+ * file of that name, as for NAME@STEP. */
 static bool look_at_file(const struct http_options *options, struct order_adapter *adapter) {
     char *path = NULL;
     struct stat st;
@@ -101,8 +101,8 @@ static bool decide_defaults(json_t *body, const struct generate_request *asked) 
     return ok;
 }
 
-/* Fills in what the request left open. Tags in its texts name their adapters themselves, each time
- * anew. */
+/* Stores the resolved seed, model and adapters in the body. If the prompt may have tags, the
+ * adapters are left out, because every attempt reads the tags anew. */
 static bool decide(json_t *body, const struct resolved_request *resolved) {
     const char *syntax = json_string_value(json_object_get(body, "prompt_syntax"));
     const bool has_tags = syntax && strcmp(syntax, "plain") != 0;
@@ -117,7 +117,7 @@ static bool decide(json_t *body, const struct resolved_request *resolved) {
     return ok;
 }
 
-/* Copies the body without pictures and very long texts. */
+/* Copies the body, with {"characters": N} in place of pictures and very long texts. */
 static json_t *show(const json_t *body) {
     json_t *shown = json_object(), *value;
     const char *key;

@@ -1,6 +1,6 @@
-/* The order of a "generate" job, stored as request.json in the job's folder: a body for POST
- * /generate in which everything left open is decided (seed, model, adapters). So every attempt of
- * the job draws the same. */
+/* The order of a "generate" job, stored as request.json in the job's folder. It is a body for POST
+ * /generate in which the seed, the model and the adapters are decided, so every attempt of the job
+ * draws the same. */
 #ifndef SERVER_GENERATION_ORDERS_H
 #define SERVER_GENERATION_ORDERS_H
 
@@ -23,9 +23,9 @@ struct generation_order_file {
     int adapter_count;
 };
 
-/* Writes and syncs FOLDER/request.json. `body` is what the client sent, `resolved` what it resolved
- * to. *shown: a new reference, the stored body with {"characters": N} in place of pictures and of
- * other very long texts. */
+/* Writes and syncs FOLDER/request.json. `body` is the request as the client sent it; `resolved` is
+ * its resolved form. *shown is a new reference to the stored body, with {"characters": N} in place
+ * of pictures and other very long texts. */
 bool orders_write(const char *folder, const struct http_options *options, const json_t *body,
     const struct resolved_request *resolved, json_t **shown, struct error *err)
     __attribute__((warn_unused_result));

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small rather than exact: a preview is seen for a second. */
+/* Optimised for size, not quality: a preview is seen for a second. */
 #define PREVIEW_QUALITY 80
 
 struct preview *preview_create(const struct studio_preview *picture) {

@@ -1,4 +1,4 @@
-/* A preview: what an image's latents would look like if it ended now. */
+/* A preview: what an image would look like if its drawing ended now. */
 #ifndef SERVER_GENERATION_PREVIEW_H
 #define SERVER_GENERATION_PREVIEW_H
 
@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* PREVIEW_RGB maps latents to colours linearly, at the latents' size; it costs next to nothing.
- * PREVIEW_VAE decodes with the VAE, at the image's size; it takes as long as a decode. */
+/* PREVIEW_RGB maps latents to colours linearly, at the latents' size, and costs almost nothing.
+ * PREVIEW_VAE decodes with the VAE, at the image's size, and takes as long as a decode. */
 enum preview_kind { PREVIEW_RGB, PREVIEW_VAE };
 
 /* A JPEG file. Immutable, shared by references. */
@@ -17,7 +17,7 @@ struct preview {
     int image;       /* index within its request */
     int step, steps; /* UNet evaluations of this image: done, and in total */
     int width, height;
-    uint64_t number; /* counts the generation's previews from 1 */
+    uint64_t number; /* from 1, in the order of being made */
     size_t size;
     uint8_t jpeg[];
 };

@@ -19,11 +19,12 @@ struct repeat {
     char caller[KEY_NAME_MAX_BYTES + 1], key[JOB_KEY_MAX_BYTES + 1];
     struct digest request;
 
-    /* The mutex of `repeats` guards the rest; the answer does not change once it has ended. */
-    int references; /* one of the list, and one of each user */
+    /* The mutex of `repeats` guards the following members. Once `ended` is set, the answer does not
+     * change any more. */
+    int references; /* one for the list, one for each user */
     bool listed, ended;
     double ended_s;
-    struct generation_body body; /* its bytes are owned */
+    struct generation_body body; /* `bytes` is owned */
     struct error error;
     struct waiter *waiters;
     struct repeat *next; /* newest first */
@@ -43,7 +44,7 @@ bool repeats_create(struct repeats **out, struct error *err) {
     return true;
 }
 
-/* From here to repeats_begin: call with the lock held. */
+/* All functions from here to repeats_begin: call with the lock held. */
 static void unref(struct repeat *repeat) {
     if (--repeat->references > 0)
         return;
@@ -62,7 +63,8 @@ static void forget(struct repeat *repeat) {
     unref(repeat);
 }
 
-/* Forgets old entries, and the oldest of too many; keeps those under way. */
+/* Forgets ended entries that are too old, and the oldest ones if there are too many. Keeps entries
+ * under way. */
 static void make_room(struct repeats *repeats) {
     const double now = monotonic_seconds();
     size_t bytes = 0;
@@ -170,7 +172,7 @@ void repeat_end(
         forget(repeat);
     pthread_mutex_unlock(&repeats->mutex);
     while (waiter) {
-        struct waiter *next = waiter->next; /* it may be freed once it is done */
+        struct waiter *next = waiter->next; /* deferred_done may free the waiter */
         deferred_done(&waiter->deferred);
         waiter = next;
     }

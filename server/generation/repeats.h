@@ -1,7 +1,7 @@
-/* Requests with an Idempotency-Key, which may be sent again. The same key with the same request
- * shares one drawing and one answer, while it is made and for a while afterwards; the same key with
- * another request is a 409. A failed or cancelled request is forgotten, so that it can be sent
- * again. Kept in memory: a restarted daemon knows none. */
+/* Requests with an Idempotency-Key, which may be sent again. If a request comes again with its key,
+ * it shares the drawing and the answer of the first one, also for a while after the answer. The
+ * same key with another request is a 409. A failed or cancelled request is forgotten, so that it
+ * can be sent again. Kept in memory: a restarted daemon knows none. */
 #ifndef SERVER_GENERATION_REPEATS_H
 #define SERVER_GENERATION_REPEATS_H
 
@@ -15,23 +15,23 @@ bool repeats_create(struct repeats **out, struct error *err) __attribute__((warn
 /* No request may be under way. NULL is fine. */
 void repeats_destroy(struct repeats *repeats);
 
-/* Finds or adds the entry for the caller's key and returns a reference. *known: it was there
- * already; if not, the caller must end it. ERROR_CONFLICT if the key was sent with another request.
- * Any thread. */
+/* Finds or adds the entry for the caller's key and returns a reference. *known: the entry existed.
+ * If it did not, the caller must end it with repeat_end. ERROR_CONFLICT if the key was sent with
+ * another request. Any thread. */
 bool repeats_begin(struct repeats *repeats, const char *caller, const char *key,
     const struct digest *request, struct repeat **out, bool *known, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Ends a new entry with its answer, which is copied; if `body` is NULL, with the reason why there
- * is none. */
+/* Ends a new entry. The answer in `body` is copied. A NULL `body` means there is no answer; `why`
+ * is then the reason. */
 void repeat_end(struct repeat *repeat, const struct generation_body *body, const struct error *why);
-/* Call it when the client that sent the request first has left. Returns true if no other client
- * waits for the entry, which is then forgotten. */
+/* Call it when the client that sent the first request has left. Returns true, and forgets the
+ * entry, if no other client waits for it. */
 bool repeat_abandon(struct repeat *repeat);
 void repeat_unref(struct repeat *repeat); /* NULL is fine */
 
-/* Answers with the result of a known entry, now or when it is there. Takes over the reference. A
- * route's handler. */
+/* Answers with the result of a known entry, at once or when the entry has ended. Takes over the
+ * reference. Call it as a route's handler. */
 enum MHD_Result repeat_answer(struct exchange *exchange, struct repeat *repeat);
 
 #endif

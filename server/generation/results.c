@@ -106,7 +106,8 @@ static int64_t clock_ms(clockid_t clock) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* When a job's pictures were made, by CLOCK_BOOTTIME, which continues while the machine sleeps. */
+/* When a job's pictures were made, in ms of CLOCK_BOOTTIME, which also counts while the machine
+ * sleeps. */
 struct results_born {
     char id[JOB_ID_BYTES];
     int64_t born_ms;
@@ -121,7 +122,8 @@ static int by_id(const void *a, const void *b) {
     return strcmp(((const struct results_born *)a)->id, ((const struct results_born *)b)->id);
 }
 
-/* Pictures that were not there at the last sweep are no older than that. */
+/* Returns when the job's pictures were made. Pictures that are seen for the first time are not
+ * older than the last sweep, whatever the system clock says. */
 static int64_t find_born_ms(
     const struct results_ages *ages, const struct job *job, int64_t boot_ms) {
     struct results_born key;
@@ -151,19 +153,20 @@ static uint64_t bytes_of(const struct job *job) {
 struct sweep {
     const struct http_options *options;
     const struct results_ages *before;
-    struct results_ages now; /* of the pictures that stay */
-    uint64_t kept;           /* their total size */
+    struct results_ages now; /* of the pictures that are kept */
+    uint64_t kept;           /* total size of the kept pictures */
     int removed;
 };
 
-/* Call it for the newest job first. */
+/* Removes what one job no longer needs. Call it for the newest job first, because pictures are kept
+ * until the size limit is reached. */
 static void sweep_one(const struct job *job, struct sweep *sweep) {
     const struct http_options *options = sweep->options;
     char *folder = job_folder_path(options->state_folder, job->id);
     char *images = folder ? file_join(folder, "images") : NULL;
     char *order = folder ? file_join(folder, "request.json") : NULL;
     if (order)
-        unlink(order); /* the job cannot begin again */
+        unlink(order); /* succeeded or cancelled: it cannot begin again */
     if (images && file_is_folder(images)) {
         const uint64_t bytes = bytes_of(job);
         const int64_t born_ms = find_born_ms(sweep->before, job, sweep->now.last_ms);
@@ -215,7 +218,7 @@ void results_sweep(
         log_info("the pictures of %d jobs have expired", sweep.removed);
 }
 
-/* Returns whether the folder `name` of `at` contains only files of an order. */
+/* Returns whether the folder `name` in `at` contains nothing but the files of an order. */
 static bool is_of_an_order(int at, const char *name) {
     const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;

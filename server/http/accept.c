@@ -24,7 +24,7 @@ static int parse_quality(const char *p, const char *end) {
     return skip_spaces(p, end) == end && value <= 1000 ? value : 0;
 }
 
-/* Returns the first character from `p` on that is in `stop` and not in a quoted string, or the
+/* Returns the first character at or after `p` that is in `stop` and not in a quoted string, or the
  * end. */
 static const char *find(const char *p, const char *stop) {
     bool quoted = false;
@@ -37,8 +37,8 @@ static const char *find(const char *p, const char *stop) {
     return p;
 }
 
-/* Returns how specific the range [p, end) is for the media type: 0 no match, 1 any, 2 type/any, 3
- * exact. */
+/* Returns how closely the range [p, end) matches the media type. 0: no match, 1: any type, 2: type
+ * with any subtype, 3: exact. */
 static int match(const char *p, const char *end, const char *media_type) {
     size_t length = (size_t)(end - p), type_length = (size_t)(strchr(media_type, '/') - media_type);
     if (length == strlen(media_type) && strncasecmp(p, media_type, length) == 0)
@@ -49,8 +49,8 @@ static int match(const char *p, const char *end, const char *media_type) {
     return length == 3 && memcmp(p, "*/*", 3) == 0 ? 1 : 0;
 }
 
-/* Returns the quality among the parameters at `p`, ";name=value;..." up to a comma or the end, and
- * counts the other parameters. */
+/* Parses the parameters at `p`, ";name=value;..." up to a comma or the end. Returns the quality (q)
+ * and counts the other parameters. */
 static int quality_of(const char *p, int *others) {
     int quality = 1000;
     *others = 0;
@@ -78,8 +78,8 @@ int accept_quality(const char *header, const char *media_type) {
         while (length > 0 && (p[length - 1] == ' ' || p[length - 1] == '\t'))
             length--;
         int others, quality = quality_of(parameters, &others);
-        /* Our types have no parameters. A client that asks for "application/json; charset=utf-8"
-         * gets the type, unless the header also names it without parameters. */
+        /* Our types have no parameters. A client that accepts "application/json; charset=utf-8"
+         * still gets application/json, unless the header also names the type without parameters. */
         int matched = 2 * match(p, p + length, media_type);
         if (matched && others)
             matched--;

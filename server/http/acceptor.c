@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define BACK_OFF_MS 100
-#define REPEAT_MS 60000 /* a lasting state is logged once per minute */
+#define REPEAT_MS 60000 /* log a lasting state once per minute */
 
 struct acceptor {
     pthread_t thread;
@@ -26,8 +26,8 @@ struct acceptor {
     int64_t said_busy_ms, said_full_ms; /* 0: never */
 };
 
-/* Waits until one of the two is readable or the time is up (-1: never). fd < 0: waits only for the
- * stop. Returns false if the acceptor stops. */
+/* Waits until `fd` or the stop signal is readable, or the time is up (-1: no limit). fd < 0: waits
+ * only for the stop signal. Returns false if the acceptor stops. */
 static bool wait_for(const struct acceptor *a, int fd, int timeout_ms) {
     struct pollfd entries[] = {
         { .fd = a->stop_fd, .events = POLLIN },
@@ -55,7 +55,7 @@ static bool accept_one(struct acceptor *a) {
         const bool goes_on = wait_for(a, place_fd, busy ? -1 : BACK_OFF_MS);
         uint64_t given;
         if (read(place_fd, &given, sizeof(given)) < 0)
-            return goes_on; /* no place was given back; try again all the same */
+            return goes_on; /* no place was given back; the caller tries again */
         return goes_on;
     }
     struct sockaddr_storage address;

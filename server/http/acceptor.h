@@ -1,5 +1,5 @@
-/* One thread that accepts clients from the listening socket while there are places. When the
- * process is out of file descriptors, or every place is busy, clients wait in the kernel's accept
+/* One thread that accepts clients from the listening socket while there are free places. When the
+ * process has no file descriptors left, or every place is busy, clients wait in the kernel's accept
  * queue, and the log says so. */
 #ifndef SERVER_HTTP_ACCEPTOR_H
 #define SERVER_HTTP_ACCEPTOR_H
@@ -12,9 +12,9 @@
 struct acceptor;
 struct connections;
 
-/* Starts the thread. `listen_fd` (non-blocking) stays the caller's. `shared`: another process holds
- * it too, so after acceptor_destroy clients wait for that process. `adopt` owns the client's socket
- * from the call on, also on failure; a place has been taken for it. */
+/* Starts the thread. `listen_fd` (non-blocking) stays the caller's. `shared`: another process also
+ * holds the socket, so clients can wait for that process after acceptor_destroy. `adopt` takes over
+ * the client's socket, also on failure. A place has already been taken for the client. */
 bool acceptor_create(int listen_fd, bool shared, struct connections *connections,
     bool (*adopt)(void *user, int fd, const struct sockaddr *address, socklen_t size), void *user,
     struct acceptor **out, struct error *err) __attribute__((warn_unused_result));

@@ -7,7 +7,7 @@
 #define GROWTH_MIN_BYTES ((size_t)4096)
 #define GROWTH_MAX_BYTES ((size_t)1 << 20)
 
-/* A caller that has bodies here. */
+/* A caller with at least one body here. */
 struct holder {
     struct holder *next;
     struct caller caller;
@@ -15,26 +15,26 @@ struct holder {
     size_t bytes;
 };
 
-/* The thread it belongs to may read it without the lock while it is busy or complete. */
+/* While a body is busy or complete, its own thread may read it without the lock. */
 struct body {
     struct body *previous, *next;
     struct holder *holder;
     char *bytes; /* owned */
     size_t size, capacity, announced;
-    size_t moved_at; /* its size when it last moved (see bodies.h) */
+    size_t moved_at; /* `size` at its last move (see bodies.h) */
     int64_t moved_ms;
     bool small;
-    bool busy;     /* its thread is writing to it: it cannot give way */
+    bool busy;     /* its thread is writing: cannot be evicted */
     bool complete; /* likewise */
-    bool refused;  /* it gave way, or there was no room for it */
+    bool refused;  /* evicted, or there was no room for it */
 };
 
 struct bodies {
     size_t max_bytes, reserve_bytes;
-    pthread_mutex_t mutex; /* guards all below, and every body and holder */
+    pthread_mutex_t mutex; /* guards the rest, and every body and holder */
     struct body *first;
     struct holder *holders;
-    size_t large_bytes, small_bytes; /* the capacities of all large and of all small bodies */
+    size_t large_bytes, small_bytes; /* sums of the capacities, large and small */
 };
 
 bool bodies_create(size_t max_bytes, size_t reserve_bytes, struct bodies **out, struct error *err) {
@@ -92,7 +92,7 @@ static void count(struct bodies *bodies, struct body *body, size_t capacity) {
     body->capacity = capacity;
 }
 
-/* Not allowed while it is busy. */
+/* Frees the bytes of the body. Do not call it for a busy body. */
 static void release(struct bodies *bodies, struct body *body) {
     free(body->bytes);
     body->bytes = NULL;
@@ -111,7 +111,8 @@ static bool fits(const struct bodies *bodies, const struct body *body, size_t gr
            (body->small || bodies->large_bytes + growth <= bodies->max_bytes);
 }
 
-/* Returns whether `other` is a candidate to give way to `body`. Small ones keep their reserve. */
+/* Returns whether `other` may be evicted for `body`. Small bodies are only evicted for a large one
+ * while they use more than their reserve. */
 static bool competes(
     const struct bodies *bodies, const struct body *body, const struct body *other) {
     if (other->capacity == 0 || other->complete || (other->busy && other != body))
@@ -120,7 +121,7 @@ static bool competes(
                        : !other->small || bodies->small_bytes > bodies->reserve_bytes;
 }
 
-/* Returns the candidate that moved longest ago, which may be `body` itself. */
+/* Returns the body that moved longest ago, among `body` and those that may be evicted for it. */
 static struct body *find_slowest(const struct bodies *bodies, struct body *body) {
     struct body *slowest = body;
     for (struct body *other = bodies->first; other; other = other->next)
@@ -129,8 +130,8 @@ static struct body *find_slowest(const struct bodies *bodies, struct body *body)
     return slowest;
 }
 
-/* Returns the slowest body of the caller that holds most, if that is more than the caller of `body`
- * would hold after `growth` more bytes; else NULL. */
+/* Considers the caller that holds most. Returns its slowest body if it holds more than the caller
+ * of `body` would hold after `growth` more bytes. Otherwise returns NULL. */
 static struct body *find_of_largest(
     const struct bodies *bodies, const struct body *body, size_t growth) {
     struct body *best = NULL;
@@ -146,7 +147,7 @@ static struct body *find_of_largest(
     return best;
 }
 
-/* Makes other bodies give way until `body` can grow. */
+/* Evicts other bodies until `body` can grow. Returns false if there is no room for it. */
 static bool make_room(struct bodies *bodies, struct body *body, size_t growth, int64_t now_ms) {
     while (!fits(bodies, body, growth)) {
         struct body *victim = find_slowest(bodies, body);
@@ -201,7 +202,7 @@ void bodies_drop(struct bodies *bodies, struct body *body) {
     free(body);
 }
 
-/* Returns the capacity to allocate for `needed` bytes. */
+/* Returns the capacity to allocate when `needed` bytes must fit. */
 static size_t capacity_for(const struct body *body, size_t needed) {
     const size_t more = needed < GROWTH_MIN_BYTES   ? GROWTH_MIN_BYTES
                         : needed > GROWTH_MAX_BYTES ? GROWTH_MAX_BYTES
@@ -215,7 +216,7 @@ static bool no_room(struct error *err) {
         "slowly than others or from a caller that sends most of them");
 }
 
-/* Reserves capacity for `size` more bytes. Call with the lock held; the body is busy afterwards. */
+/* Reserves capacity for `size` more bytes and marks the body as busy. Call with the lock held. */
 static bool begin_growth(struct bodies *bodies, struct body *body, size_t size, int64_t now_ms) {
     const size_t needed = body->size + size;
     if (body->refused)
@@ -249,7 +250,7 @@ bool bodies_append(struct bodies *bodies, struct body *body, const char *data, s
     pthread_mutex_unlock(&bodies->mutex);
     if (!begun)
         return no_room(err);
-    /* Nobody else touches a busy body. */
+    /* No other thread touches a busy body. */
     char *bytes = body->capacity > before ? realloc(body->bytes, body->capacity) : body->bytes;
     if (bytes) {
         body->bytes = bytes;

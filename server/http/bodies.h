@@ -1,19 +1,21 @@
-/* The request bodies that are held in memory, and the room for them.
+/* The request bodies that are held in memory, and the limits on that memory.
  *
  * All bodies together may use a fixed maximum, plus a reserve for small ones
- * (HTTP_SMALL_BODY_BYTES), so that small bodies get through whatever large ones do. A body counts
- * by the bytes received, rounded up by at most a MiB, and never by more than its head announced.
+ * (HTTP_SMALL_BODY_BYTES), so that large bodies cannot keep small ones out. A body counts with the
+ * bytes received, rounded up by at most a MiB, but never with more than its head announced.
  *
- * When there is no room, an incomplete body gives way: its bytes are freed at once, the rest of it
+ * When there is no room, an incomplete body is evicted: its bytes are freed at once, the rest of it
  * is discarded, and its client is told to try again. A body "moves" when it begins and whenever
- * another HTTP_BODY_STEP_BYTES have come, so that a byte now and then does not count as progress.
- * - A small body displaces the small body that moved longest ago.
- * - A large body displaces the body that moved longest ago, if that one has not moved for
- * HTTP_BODY_STALL_MS. Otherwise it displaces a body of the caller that holds most, if that caller
- * holds more than the newcomer's caller would. So a caller may use all the room while it is alone,
- * and no more than its share beside others. Small bodies give way to large ones only while they use
- * more than the reserve.
- * - If that body is the newcomer itself, or there is none, the newcomer is refused. */
+ * another HTTP_BODY_STEP_BYTES have come. So a client that sends a byte now and then makes no
+ * progress.
+ * - A small body evicts the small body that moved longest ago.
+ * - A large body evicts the body that moved longest ago, if that body has not moved for
+ *   HTTP_BODY_STALL_MS. Otherwise it evicts a body of the caller that holds most, if that caller
+ *   holds more than the newcomer's caller would hold. So a caller may use all the memory while it
+ *   is alone, but only its share while others need memory too. A large body evicts small ones only
+ *   while the small ones use more than their reserve.
+ * - If the body to evict would be the newcomer itself, or there is none, the newcomer is refused.
+ * */
 #ifndef SERVER_HTTP_BODIES_H
 #define SERVER_HTTP_BODIES_H
 
@@ -26,25 +28,25 @@
 struct bodies;
 struct body;
 
-/* Any thread may call these functions; each body belongs to one thread at a time. Times are those
- * of base/monotonic.h. */
+/* Any thread may call these functions. Each body is used by one thread at a time. All times are
+ * those of base/monotonic.h. */
 bool bodies_create(size_t max_bytes, size_t reserve_bytes, struct bodies **out, struct error *err)
     __attribute__((warn_unused_result));
-void bodies_destroy(struct bodies *bodies); /* requires that every body was dropped; NULL is fine */
+void bodies_destroy(struct bodies *bodies); /* every body must have been dropped; NULL is fine */
 
-/* Adds a body of `announced` bytes, none of which has come yet. NULL when memory is short. */
+/* Adds an empty body that is announced to have `announced` bytes. NULL when memory is short. */
 struct body *bodies_add(
     struct bodies *bodies, size_t announced, const struct caller *caller, int64_t now_ms);
-/* Frees the body and its room. NULL is fine. */
+/* Frees the body and gives back its room. NULL is fine. */
 void bodies_drop(struct bodies *bodies, struct body *body);
 
-/* Appends the next `size` bytes. Returns false if there is no room for them, or the body had to
- * give way meanwhile (ERROR_UNAVAILABLE), or memory is short (ERROR_NO_MEMORY); the body then holds
- * no bytes any more. */
+/* Appends the next `size` bytes. Returns false if there is no room for them or the body was evicted
+ * (ERROR_UNAVAILABLE), or if memory is short (ERROR_NO_MEMORY). After an error the body holds no
+ * bytes. */
 bool bodies_append(struct bodies *bodies, struct body *body, const char *data, size_t size,
     int64_t now_ms, struct error *err) __attribute__((warn_unused_result));
-/* Marks the body as complete; it no longer gives way. *bytes (`size` bytes; NULL if empty) stay
- * valid until it is dropped. Returns false if it had to give way before. */
+/* Marks the body as complete, so that it cannot be evicted any more. *bytes (`size` bytes; NULL if
+ * empty) stays valid until the body is dropped. Returns false if the body was evicted before. */
 bool bodies_complete(struct bodies *bodies, struct body *body, const char **bytes, size_t *size,
     struct error *err) __attribute__((warn_unused_result));
 

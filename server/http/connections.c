@@ -22,9 +22,9 @@
 #define HANG_UP_MS 100 /* from a hang-up in the middle of a request to the second look */
 #define GONE_MAX 64    /* hang-ups read in one call */
 #define LINGERING_MAX 32
-#define LINGERING_READS 16 /* per connection, before looking at the others again */
-/* How long a connection is left alone after its last sign of life before it may have to give way:
- * long enough for a request that is on its way. */
+#define LINGERING_READS 16 /* in a row for one client: others wait too */
+/* A connection may be shut down to free its place only after it has been silent for this long. That
+ * is enough for a request that is on its way. */
 #define IDLE_GRACE_MS 100
 #define BODY_GRACE_MS 300
 
@@ -32,14 +32,14 @@ struct connection {
     struct connection *previous, *next;
     int fd;
     enum connection_phase phase;
-    int64_t alive_ms;    /* the last sign of life */
+    int64_t alive_ms;    /* when its client last sent something */
     int64_t deadline_ms; /* INT64_MAX: none */
     int64_t look_ms;     /* when to look at it again; INT64_MAX: when it hangs up */
-    void *watched;       /* NULL: nobody waits for this client */
+    void *watched;       /* NULL: no request waits for an answer */
     bool closing;        /* shut down by us; its thread will notice */
     bool hung_up;        /* at the last look */
     bool lingers;
-    void *request; /* for the connection's own thread */
+    void *request; /* used by the connection's own thread */
 };
 
 /* A socket whose connection has ended but whose client may still be writing. */
@@ -49,7 +49,7 @@ struct lingering {
     size_t left; /* bytes that may still be discarded */
 };
 
-/* The mutex guards everything below it and every connection. */
+/* The mutex guards all members below it, and every connection. */
 struct connections {
     pthread_t thread;
     void (*on_gone)(void *watched);
@@ -69,7 +69,8 @@ struct connections {
 
 /* --- The watching thread --- */
 
-/* POLLRDHUP: the peer will send nothing more. POLLHUP, POLLERR: it will not read either. */
+/* Returns poll events of the peer. POLLRDHUP: it will send nothing more. POLLHUP, POLLERR: it will
+ * not read either. */
 static short peer_state(int fd) {
     struct pollfd entry = { .fd = fd, .events = POLLRDHUP };
     return poll(&entry, 1, 0) == 1 ? entry.revents : 0;
@@ -83,13 +84,13 @@ static bool has_unread(int fd) {
 static void shut_down(struct connection *c) {
     c->closing = true;
     c->deadline_ms = c->look_ms = INT64_MAX;
-    shutdown(c->fd, SHUT_RDWR); /* its thread sees the end of the stream and closes it */
+    shutdown(c->fd, SHUT_RDWR); /* its thread reads the end and closes it */
 }
 
-/* Detects a client that has left. If a request waits for its answer, a client that only closes its
- * sending side also counts as gone, as in other servers; in the middle of a request, such a client
- * will never send the rest. What it sent before may still be on its way through the library, so we
- * look twice. */
+/* Detects a client that has left. While a request waits for its answer, a client that closes only
+ * its sending side also counts as gone, as in other servers. While a request is being received,
+ * such a client can never send the rest, so it counts as gone too. Its last bytes may still be in
+ * the library, so the hang-up must be seen at two looks in a row. */
 static void look_for_hang_up(struct connections *connections, struct connection *c, int64_t now) {
     const short state = peer_state(c->fd);
     const short gone = c->phase == CONNECTION_SEND ? POLLHUP | POLLERR
@@ -134,16 +135,16 @@ static void look_at_all(
     }
 }
 
-/* Discards what has come. Returns false once it need not go on. */
+/* Discards the bytes that have arrived. Returns false if reading must not go on. */
 static bool read_on(struct lingering *l, int64_t now) {
     char buffer[1 << 16];
     for (int reads = 0; l->left > 0 && now < l->deadline_ms; reads++) {
-        if (reads == LINGERING_READS) /* others wait for the lock; the rest wakes us again */
+        if (reads == LINGERING_READS) /* others need the lock; poll reports the rest */
             return true;
 
         ssize_t got = recv(l->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
         if (got < 0)
-            return true; /* nothing yet, or an error that poll will report as a hang-up */
+            return true; /* nothing yet, or an error that poll reports */
         if (got == 0)
             return false;
         l->left -= (size_t)got < l->left ? (size_t)got : l->left;
@@ -262,11 +263,12 @@ void connections_destroy(struct connections *connections) {
 
 /* --- Places --- */
 
-/* Returns a connection's rank for giving way, the highest first; 0: it keeps its place. */
+/* Returns how suitable a connection is to be shut down for its place: the highest rank is shut down
+ * first. 0: it keeps its place. */
 static int rank(const struct connection *c, int64_t now) {
     const int64_t silent_ms = now - c->alive_ms;
     if (c->closing || (c->phase <= CONNECTION_BODY && has_unread(c->fd)))
-        return 0; /* its bytes only wait for its thread */
+        return 0; /* closing already, or has bytes to be read */
     switch (c->phase) {
     case CONNECTION_IDLE:
         return silent_ms >= IDLE_GRACE_MS ? 3 : 0;
@@ -279,8 +281,8 @@ static int rank(const struct connection *c, int64_t now) {
     }
 }
 
-/* Shuts down the connection that is first to give way. Returns true if there was one, if one that
- * was shut down before has not left yet, or if one may give way soon. */
+/* Shuts down the connection with the highest rank. Returns true if a place will be free soon: a
+ * connection was shut down now or earlier, or one may be shut down soon. */
 static bool give_way(struct connections *connections) {
     const int64_t now = monotonic_ms();
     struct connection *best = NULL;
@@ -379,7 +381,7 @@ struct connection *connections_add(struct connections *connections, int fd) {
     return c;
 }
 
-/* Returns whether the client may still send something. That would turn the close into a reset,
+/* Returns whether the client may still be sending. Unread bytes would turn the close into a reset,
  * which can destroy the answer. */
 static bool wants_to_linger(const struct connection *c) {
     char byte;

@@ -1,4 +1,5 @@
-/* The open connections: a deadline for each, and which one gives way when there are too many.
+/* The open connections. Each has a deadline; if there are too many, one is shut down to free its
+ * place.
  *
  * libmicrohttpd only knows inactivity. A client that sends a byte now and then keeps its place for
  * ever. A client that leaves in the middle of a request, or while its connection is suspended, is
@@ -20,44 +21,45 @@ struct connections;
 struct connection;
 
 enum connection_phase {
-    CONNECTION_IDLE,    /* between two requests of a kept-alive connection */
-    CONNECTION_HEADERS, /* connected, or the request line has come */
+    CONNECTION_IDLE,    /* between two requests of a connection */
+    CONNECTION_HEADERS, /* from the connect or the request line on */
     CONNECTION_BODY,
-    CONNECTION_WORK, /* no limit: the request has its own */
+    CONNECTION_WORK, /* no deadline: the request has one */
     CONNECTION_SEND,
 };
 
-/* `max` is the maximum number of places. `on_gone` is called at most once per connections_watch,
- * with the list locked, on the watching thread or in connections_cancel_all. */
+/* `max` is the maximum number of places. `on_gone` is called at most once per connections_watch. It
+ * runs with the list locked, on the watching thread or in connections_cancel_all. */
 bool connections_create(int max, void (*on_gone)(void *watched), struct connections **out,
     struct error *err) __attribute__((warn_unused_result));
-/* Requires that all connections were removed. NULL is fine. */
+/* Call it only when all connections have been removed. NULL is fine. */
 void connections_destroy(struct connections *connections);
 
-/* Takes a place for the next client, for the acceptor. Returns false if there is none: then *busy
- * says whether all connections are busy; if not, a connection was told to give way (an idle one
- * first, then one that waits for headers, then for a body; the longest silent first) or may soon do
- * so. Each place is given back, by connections_remove or, if it never became a connection, by
- * connections_give_place. */
+/* Takes a place for the next client; called by the acceptor. Returns false if there is none. *busy
+ * then says whether all connections are busy. If they are not, a connection was shut down to free
+ * its place, or soon may be. Idle connections are shut down first, then those that wait for
+ * headers, then those that wait for a body; among equals, the one that has been silent longest.
+ * Each place is given back by connections_remove, or by connections_give_place if it never became a
+ * connection. */
 bool connections_take_place(struct connections *connections, bool *busy)
     __attribute__((warn_unused_result));
 void connections_give_place(struct connections *connections);
-/* Makes one idle connection give way, if there is one, because the process is out of
- * descriptors. */
+/* Shuts down one connection that waits for its client, if there is one, because the process has no
+ * file descriptors left. Chooses it as connections_take_place does. */
 void connections_make_way(struct connections *connections);
 /* An eventfd that is readable once a place has been given back or, after connections_take_place
  * found none, may soon be; the waiter reads it. */
 int connections_place_fd(const struct connections *connections);
 
-/* Adds a connection in CONNECTION_HEADERS, for which a place was taken; NULL when memory is short.
- * `fd` must stay open until connections_remove. Any thread may use the connection from here on. */
+/* Adds a connection in CONNECTION_HEADERS, whose place was taken before. `fd` must stay open until
+ * connections_remove. From then on any thread may use the connection. NULL when memory is short. */
 struct connection *connections_add(struct connections *connections, int fd);
 void connections_remove(struct connections *connections, struct connection *connection);
 void connections_enter(
     struct connections *connections, struct connection *connection, enum connection_phase phase);
-/* Reports that bytes of a body have come. */
+/* Call it when bytes of a body have arrived. */
 void connections_touch(struct connections *connections, struct connection *connection);
-/* Replaces the deadline of its phase, by the monotonic clock. */
+/* Replaces the deadline of the connection's phase. `deadline_ms` is a time of base/monotonic.h. */
 void connections_set_deadline(
     struct connections *connections, struct connection *connection, int64_t deadline_ms);
 
@@ -68,11 +70,11 @@ void connections_watch(
 /* Acts as if every watched client had hung up. */
 void connections_cancel_all(struct connections *connections);
 
-/* Lets the connection linger when it closes: the client may still be sending when the answer
- * comes. */
+/* Lets the connection linger when it closes: use it if the client may still be sending when it gets
+ * the answer. */
 void connections_linger(struct connections *connections, struct connection *connection);
 
-/* The request under way. Only the connection's own thread may call these. */
+/* The request in progress on the connection. Call them on the connection's own thread only. */
 void connection_set_request(struct connection *connection, void *request);
 void *connection_request(const struct connection *connection);
 

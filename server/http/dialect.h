@@ -1,4 +1,4 @@
-/* A foreign API, as far as error answers differ: what its clients expect of an error. */
+/* How a foreign API reports errors: its clients expect error answers in a form of their own. */
 #ifndef SERVER_HTTP_DIALECT_H
 #define SERVER_HTTP_DIALECT_H
 
@@ -8,8 +8,9 @@
 
 struct dialect {
     const char *name;
-    /* Returns the body of an error; NULL when memory is short. `code` is the native code word;
-     * param, value and allowed of `err` may be empty. May change *status, the answer's. */
+    /* Returns the body of an error answer; NULL when memory is short. `code` is the native code
+     * word; param, value and allowed of `err` may be empty. May change *status, the status of the
+     * answer. */
     json_t *(*error_json)(const struct error *err, const char *code, int *status);
 };
 

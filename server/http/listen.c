@@ -49,7 +49,8 @@ static bool split(const char *address, char *host, size_t host_size, int *port, 
     return true;
 }
 
-/* Does not look up names: the address we listen on must not depend on a resolver. */
+/* Parses the host as an address. Does not look up names, because the address that we listen on must
+ * not depend on a resolver. */
 static bool resolve(const char *text, const char *host, int port, union address *out,
     socklen_t *size, struct error *err) {
     memset(out, 0, sizeof(*out));
@@ -120,7 +121,7 @@ static bool listen_tcp(
     if (out->fd < 0)
         return system_error(text, err);
     const int on = 1;
-    /* Lets a restarted daemon have its port back at once. */
+    /* A restarted daemon can bind its port again at once. */
     setsockopt(out->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(out->fd, &address.any, size) != 0 || listen(out->fd, SOMAXCONN) != 0 ||
         getsockname(out->fd, &address.any, &size) != 0)
@@ -128,7 +129,8 @@ static bool listen_tcp(
     return describe_tcp(out, &address);
 }
 
-/* Removes the socket file of a daemon that ended without doing so: nobody answers there. */
+/* Removes a socket file that nobody listens on, left by a daemon that did not end properly. If it
+ * is in use or not a socket, that is an error. */
 static bool remove_stale(const char *text, const struct sockaddr_un *address, struct error *err) {
     struct stat status;
     if (lstat(address->sun_path, &status) != 0)
@@ -159,7 +161,8 @@ static bool listen_unix(struct listener *out, const char *text, mode_t mode, str
     if (out->fd < 0)
         return system_error(text, err);
     struct stat status;
-    /* The file never has more permissions than `mode`, not even briefly. No threads run yet. */
+    /* The umask gives the file at most the permissions of `mode`, from its creation on. A umask
+     * affects all threads, but none run yet. */
     const mode_t before = umask(0777 & ~mode);
     const bool bound = bind(out->fd, (struct sockaddr *)&address, sizeof(address)) == 0;
     umask(before);

@@ -9,18 +9,19 @@
 #include <strings.h>
 
 #define READER_BYTES 65536 /* must hold a line of a part's head */
-/* The post processor moves its buffer for every line of a head, and for every dash before the first
- * part. So it gets PIECE_BYTES at a time, and at most HEAD_BYTES without bytes of a part. */
+/* The post processor moves its whole buffer for every line of a part's head, and for every dash
+ * before the first part. To limit that work, it gets PIECE_BYTES at a time, and at most HEAD_BYTES
+ * that contain no bytes of a part. */
 #define PIECE_BYTES 16384
 #define HEAD_BYTES 65536
 
 struct multipart {
     struct MHD_PostProcessor *reader;
     struct multipart_receiver receiver;
-    struct error error; /* once it is refused */
+    struct error error; /* set when the body is refused */
     int parts;
-    size_t quiet_bytes;                      /* since the last bytes of a part */
-    char name[MULTIPART_NAME_MAX_BYTES + 1]; /* of the last part */
+    size_t quiet_bytes;                      /* received since the last bytes of a part */
+    char name[MULTIPART_NAME_MAX_BYTES + 1]; /* name of the last part */
     bool is_file, is_empty;
 };
 
@@ -46,7 +47,8 @@ static bool begin(
     return m->receiver.begin(m->receiver.user, name, file_name, err);
 }
 
-/* A part's first piece may be empty; the next one then has the same offset. */
+/* Receives a piece of a part. The first piece may be empty; the second piece then also has offset
+ * 0. */
 static enum MHD_Result take(void *user, enum MHD_ValueKind kind, const char *name,
     const char *file_name, const char *type, const char *encoding, const char *bytes,
     uint64_t offset, size_t size) {
@@ -78,7 +80,7 @@ bool multipart_create(struct MHD_Connection *http, const struct multipart_receiv
     return error_set(err, ERROR_NO_MEMORY, "no memory for a form");
 }
 
-/* Returns the receiver's error, or `why`. */
+/* Returns the receiver's error if there is one, else ERROR_INVALID with `why`. */
 static bool refuse(const struct multipart *m, const char *why, struct error *err) {
     if (m->error.code == ERROR_NONE)
         return error_set(err, ERROR_INVALID, "the body is not multipart/form-data: %s", why);
@@ -112,7 +114,7 @@ bool multipart_end(struct multipart *multipart, struct error *err) {
     bool ok = MHD_destroy_post_processor(multipart->reader) == MHD_YES;
     if (!ok)
         refuse(multipart, "its last boundary is missing", err);
-    else if (multipart->parts == 0) /* the post processor accepts anything */
+    else if (multipart->parts == 0) /* the post processor does not check */
         ok = refuse(multipart, "there is no part in it", err);
     free(multipart);
     return ok;

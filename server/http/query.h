@@ -1,4 +1,5 @@
-/* The query of a target, after the question mark: name=value, separated by ampersands. */
+/* The query of a target: the text after the question mark, with fields name=value separated by
+ * ampersands. */
 #ifndef SERVER_HTTP_QUERY_H
 #define SERVER_HTTP_QUERY_H
 
@@ -15,20 +16,20 @@ struct query_field {
     char value[QUERY_VALUE_BYTES]; /* unescaped */
 };
 
-/* Fills in the fields that are in the target's query. Unknown names, repeated names, and values
- * that are too long or wrongly escaped are errors. */
+/* Fills in the fields that the target's query contains. Unknown names and repeated names are
+ * errors, and so are values that are too long or wrongly escaped. */
 bool query_parse(const char *target, struct query_field *fields, int count, struct error *err)
     __attribute__((warn_unused_result));
 
 /* Returns true if the target has no query; an empty one counts as none. */
 bool query_none(const char *target, struct error *err) __attribute__((warn_unused_result));
 
-/* Decodes %XX, and + as a space if `plus`, into `size` bytes. Returns false for a NUL, an
- * incomplete escape, or a text that is too long. */
+/* Decodes %XX into `out` of `size` bytes; if `plus` is set, also + as a space. Returns false for a
+ * NUL, an incomplete escape, or a text that is too long. */
 bool query_unescape(const char *text, size_t length, bool plus, char *out, size_t size)
     __attribute__((warn_unused_result));
 
-/* Reads an integer from `min` to `max`; leaves *out unchanged if the field was not given. */
+/* Parses an integer from `min` to `max`. Leaves *out unchanged if the field was not given. */
 bool query_integer(const struct query_field *field, long long min, long long max, long long *out,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -28,7 +28,7 @@ static bool contains(const struct answer_header *headers, const char *name) {
     return false;
 }
 
-/* Adds the headers of `headers` that are not in `but`. */
+/* Adds all of `headers` except those that are also in `but`. */
 static bool add_headers(struct MHD_Response *response, const struct answer_header *headers,
     const struct answer_header *but) {
     bool ok = true;
@@ -40,7 +40,8 @@ static bool add_headers(struct MHD_Response *response, const struct answer_heade
 
 static enum MHD_Result queue(struct exchange *exchange, int status, struct MHD_Response *response,
     const char *content_type, const struct answer_header *headers, bool close) {
-    /* A proxy in front may see the end of the chunks elsewhere, so nothing may come after them. */
+    /* A proxy in front of the daemon may see the end of a chunked body somewhere else. So the
+     * connection is closed, and no further request can follow. */
     close = close || exchange->body_bytes == BODY_BYTES_UNKNOWN;
     const struct answer_header *own = exchange->route && status < 400 ? exchange->route->headers
                                                                       : NULL;
@@ -76,7 +77,7 @@ enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char 
         size, body, MHD_RESPMEM_MUST_FREE);
     if (!response) {
         free(body);
-        return MHD_NO; /* no memory for even the answer: the connection is closed */
+        return MHD_NO; /* no memory: the connection is closed */
     }
     return queue(exchange, status, response, content_type, headers, close);
 }
@@ -124,13 +125,14 @@ enum MHD_Result respond_json(struct exchange *exchange, int status, json_t *json
     return respond_dump(exchange, status, json, NULL, false);
 }
 
-/* Omits an empty text: it means unknown. */
+/* Sets a member, unless the text is empty: an empty text means unknown. */
 static void set_text(json_t *object, const char *key, const char *text) {
     if (text[0])
         json_object_set_new(object, key, json_lenient_string(text));
 }
 
-/* Accepted requests are counted by how they end (server/generation/generation.c). */
+/* Counts a refusal. Accepted requests are not counted here, but when they end
+ * (server/generation/generation.c). */
 static void count_refusal(const struct exchange *exchange, int status, const char *code) {
     static const struct {
         int status;
@@ -158,7 +160,7 @@ static void count_refusal(const struct exchange *exchange, int status, const cha
         metric_add(metric, 1);
 }
 
-/* Cuts the target short: the line is for people. */
+/* Counts and logs a refusal. The target is cut short, because only people read the line. */
 static void note_refusal(
     const struct exchange *exchange, int status, const char *code, const char *message) {
     count_refusal(exchange, status, code);
@@ -182,7 +184,7 @@ json_t *respond_error_json(const struct error *err) {
     return native_json(err, error_code_name(err->code), NULL);
 }
 
-/* Answers in the form of the path's dialect. */
+/* Answers with an error in the form of the path's dialect. */
 static enum MHD_Result respond_failure(struct exchange *exchange, const struct error *err,
     const char *code, int status, const struct answer_header *headers, bool close) {
     const struct dialect *dialect = exchange->dialect;
@@ -221,8 +223,8 @@ char *respond_error_text(
     return text;
 }
 
-/* Returns whether the same request would be refused again. Many clients retry whatever they are
- * told. */
+/* Returns whether the same request would be refused again. Many clients retry after any error,
+ * unless X-Should-Retry tells them not to. */
 static bool is_final(int status) {
     return status == 409 || status == 499 || status == 501 || status == 504;
 }

@@ -67,10 +67,11 @@ static const char *skip_spaces(const char *text) {
     return text + strspn(text, " \t");
 }
 
-/* Accepts boundary=... with or without quotation marks, of RFC 2046's characters that need no
- * escapes. libmicrohttpd does not accept a single character. */
+/* Returns whether the text is boundary=..., with or without quotation marks. The boundary may have
+ * only those characters of RFC 2046 that need no escapes. It needs two of them, because
+ * libmicrohttpd refuses a boundary of one character. */
 static bool is_boundary(const char *text) {
-    static const char name[] = "boundary="; /* as libmicrohttpd looks for it */
+    static const char name[] = "boundary="; /* spelt as libmicrohttpd expects it */
     if (strncmp(text, name, strlen(name)) != 0)
         return false;
     text += strlen(name);
@@ -89,7 +90,7 @@ static bool is_type(const char *value, const char *type) {
         return false;
     const char *rest = skip_spaces(value + length);
     if (!*rest)
-        return strcmp(type, content_type_form) != 0; /* a form needs its boundary */
+        return strcmp(type, content_type_form) != 0; /* a form requires a boundary */
     if (*rest != ';')
         return false;
     rest = skip_spaces(rest + 1);

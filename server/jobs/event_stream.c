@@ -14,26 +14,27 @@
 
 #define BATCH_EVENTS 64
 #define BATCH_BYTES (64u << 10)
-#define RETRY_MS 2000 /* how long a client waits before it connects anew */
+#define RETRY_MS 2000 /* a client reconnects after this time */
 
-/* References: the exchange's, the watch's, and the answer's while there is one. The deferred answer
- * is done as soon as it is known whether there is such a job; what follows is its body. */
+/* References: one for the exchange, one for the watch, and one for the answer while it exists. The
+ * deferred answer is done when it is known whether the job exists. The events that follow are its
+ * body. */
 struct stream {
     struct deferred deferred; /* the first member */
     struct watcher watcher;
 
-    /* The watch's thread's. */
-    int64_t last; /* the number of the last event in or before the buffer; -1: none yet */
+    /* Used by the watch thread only. */
+    int64_t last; /* number of the last event given to the buffer; -1: none yet */
     bool begun;
-    bool resumes;       /* the client has said what it saw last */
-    struct error error; /* until it has begun */
+    bool resumes;       /* the client gave the last event it has seen */
+    struct error error; /* why the stream cannot begin */
     int64_t heartbeat_ms;
 
     /* The deferred's mutex guards the rest. */
-    char *text; /* of `size` bytes, of which `sent` are sent */
+    char *text; /* owned; `size` bytes, of which `sent` are sent */
     size_t size, sent, capacity;
-    bool more;  /* the queue may have more than the buffer took */
-    bool ended; /* nothing comes after the buffer */
+    bool more;  /* the queue may have more events */
+    bool ended; /* the buffer's events are the last */
 };
 
 static struct queue *queue_of(const struct stream *s) {
@@ -54,7 +55,7 @@ static void destroy(struct deferred *deferred) {
 
 struct batch {
     struct stream *stream;
-    const struct job *job; /* while its events are visited */
+    const struct job *job; /* NULL: not filling */
     char *text;
     size_t size, capacity;
     int events;
@@ -75,7 +76,8 @@ static bool put(struct batch *b, const char *text, size_t size, struct error *er
     return true;
 }
 
-/* number < 0: an event that no client can ask for again. */
+/* Adds one event to the batch. If number < 0, the event has no id, so no client can resume after
+ * it. */
 static bool put_event(
     struct batch *b, const char *type, int64_t number, const char *data, struct error *err) {
     char head[160];
@@ -90,7 +92,7 @@ static bool put_event(
            put(b, "\n\n", 2, err);
 }
 
-/* How the job stands: "job", and all of it. */
+/* Adds the event "job", with the whole current state of the job. */
 static bool put_job(struct batch *b, const struct job *job, struct error *err) {
     struct job_standing standing;
     if (!jobs_get_standing(b->stream->deferred.server, job, &standing, err))
@@ -106,7 +108,8 @@ static bool put_job(struct batch *b, const struct job *job, struct error *err) {
     return ok;
 }
 
-/* As GET /jobs/{id}/validation has it: with urls, which a job itself knows nothing of. */
+/* Adds a validation event in the form of GET /jobs/{id}/validation: the pictures' URLs are added
+ * here, because stored events do not contain them. */
 static bool put_validation(struct batch *b, const struct job_event *event, struct error *err) {
     json_t *json = json_loads(event->data, 0, NULL);
     char *text = json && jobs_add_validation_urls(b->job, json)
@@ -145,7 +148,8 @@ static bool visit(void *user, const struct job_event *event, struct error *err) 
     return true;
 }
 
-/* What the client has not seen of this job. *ended: there is nothing more to come. */
+/* Fills the batch with the job's events that the client has not seen. *ended: there will be no
+ * further events. */
 static bool fill(struct stream *s, struct batch *b, bool *ended, struct error *err) {
     struct job job;
     if (!jobs_get(queue_of(s), s->watcher.id, &s->watcher.viewer, &job, err))
@@ -162,7 +166,8 @@ static bool fill(struct stream *s, struct batch *b, bool *ended, struct error *e
     return ok;
 }
 
-/* The buffer is empty, or there is nothing to be said about it. */
+/* Gives the batch to the connection's thread. Call it only with an empty batch or when everything
+ * in the buffer has been sent. */
 static void hand_over(struct stream *s, struct batch *b, bool ended) {
     struct deferred *deferred = &s->deferred;
     pthread_mutex_lock(&deferred->mutex);
@@ -195,13 +200,13 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
         stopping = true;
     if (busy && !stopping) {
         *due_ms = s->heartbeat_ms = now + heartbeat_ms(s);
-        return true; /* once it is taken, the reader asks for more */
+        return true; /* read_stream will ask for more */
     }
     bool ended = stopping;
     if (!stopping && !fill(s, &b, &ended, &err)) {
         ended = true;
         if (!was_begun)
-            s->error = err; /* there is no such job, for one; nothing was sent yet */
+            s->error = err; /* nothing was sent yet: e.g. a 404 */
         b.size = 0;
     }
     if (b.size == 0 && !ended && now >= s->heartbeat_ms && was_begun)
@@ -209,7 +214,7 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     if (b.size > 0 || !was_begun)
         s->heartbeat_ms = now + heartbeat_ms(s);
     *due_ms = s->heartbeat_ms;
-    if (busy) /* and stopping: what it has it may still take */
+    if (busy) /* stopping: still sends what is buffered */
         b.size = 0;
     hand_over(s, &b, ended);
     if (!was_begun) {
@@ -238,7 +243,8 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
     } else {
         deferred_rest(&s->deferred);
     }
-    /* Not yet ended, so it is still watched: the watch lets go of it under this mutex. */
+    /* A stream that has not ended is still watched, so the poke is safe: the watch needs this mutex
+     * before it releases the stream. */
     if (got > 0 && s->sent == s->size && s->more && !s->ended) {
         s->more = false;
         poke = true;
@@ -249,7 +255,8 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
     return got;
 }
 
-/* Under the mutex. Its connection goes on, to end; the watch lets go of it when it looks next. */
+/* Called with the mutex held. Resumes the connection so that it can end. The watch releases the
+ * stream at its next look. */
 static void cancel(struct deferred *deferred) {
     struct stream *s = (struct stream *)deferred;
     if (!s->ended)
@@ -265,7 +272,7 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     pthread_mutex_lock(&deferred->mutex);
     const bool nothing = s->ended && s->size == 0 && s->resumes;
     pthread_mutex_unlock(&deferred->mutex);
-    if (nothing) /* tells an EventSource not to come again */
+    if (nothing) /* 204: an EventSource does not reconnect */
         return respond_bytes(exchange, 204, NULL, NULL, 0, NULL, false);
     return deferred_stream(deferred, exchange, read_stream);
 }

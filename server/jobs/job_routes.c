@@ -1,7 +1,7 @@
 /* The jobs over HTTP: GET /jobs, GET and DELETE /jobs/{id}, GET /jobs/{id}/events, and POST
- * /jobs/{id}/cancel, /pause and /resume. What asks the queue is done by a clerk's thread while the
- * connection is suspended; who waits for news is watched (server/later/job_watch.h).
- */
+ * /jobs/{id}/cancel, /pause and /resume. A clerk thread reads and writes the queue while the
+ * connection is suspended. The watch (server/later/job_watch.h) serves clients that wait for news
+ * of a job. */
 #include "base/monotonic.h"
 #include "base/text/json.h"
 #include "engine/adapters/adapters.h"
@@ -17,15 +17,15 @@
 #include <string.h>
 
 #define PREFIX "/jobs/"
-#define ID_BYTES 64 /* more than any id has: the rest is not looked for */
+#define ID_BYTES 64 /* longer than any id; longer texts are cut */
 #define PAGE_DEFAULT 20
 
 struct job_task {
     struct task task; /* the first member */
     struct queue *queue;
     const char *state_folder;  /* borrowed */
-    struct adapters *adapters; /* NULL until there are any */
-    char id[ID_BYTES];         /* of the job, or of the one before a page */
+    struct adapters *adapters; /* NULL: no model was loaded yet */
+    char id[ID_BYTES];         /* the job's id, or the `after` of a list */
     struct viewer viewer;
     job_change *change;
     struct job_filter filter;
@@ -56,14 +56,15 @@ static enum MHD_Result start(struct exchange *exchange, struct job_task *t,
     return task_start((struct task *)t, exchange, exchange->server->clerks, run, destroy);
 }
 
-/* The piece of the path, cut short where that is no id anyway. */
+/* Reads the id from the path. A text that is too long to be an id is cut short, so no job is
+ * found. */
 static void read_id(const struct exchange *exchange, char id[ID_BYTES]) {
     size_t length;
     const char *piece = route_piece(exchange->route, exchange->target, &length);
     snprintf(id, ID_BYTES, "%.*s", (int)(length < ID_BYTES ? length : ID_BYTES - 1), piece);
 }
 
-/* --- What clerks do --- */
+/* --- On a clerk's thread --- */
 
 static bool describe(struct task *task, struct error *err) {
     struct job_task *t = task_of(task);
@@ -88,8 +89,8 @@ static bool change_one(struct task *task, struct error *err) {
     return ok;
 }
 
-/* Its folder goes with it. What it has put among the adapters is no longer its own: that stays, and
- * is said. */
+/* Deletes the job and its folder. An adapter that the job has written stays, because it no longer
+ * belongs to the job. The answer names that adapter. */
 static bool delete_one(struct task *task, struct error *err) {
     struct job_task *t = task_of(task);
     struct job job;
@@ -147,7 +148,7 @@ static bool list_some(struct task *task, struct error *err) {
     return task->json;
 }
 
-/* --- Waiting for an end --- */
+/* --- GET /jobs/{id}?wait=S --- */
 
 struct job_wait {
     struct deferred deferred; /* the first member */
@@ -157,7 +158,8 @@ struct job_wait {
     struct error error;
 };
 
-/* The job as it is, if it has come to rest, or if there is no more time. */
+/* Answers with the job if it has ended or is paused, if the time is up, or if the client has left
+ * or the server is stopping. Otherwise keeps waiting. */
 static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     struct job_wait *wait = (struct job_wait *)watcher->deferred;
     struct queue *queue = wait->deferred.server->options.queue;
@@ -274,7 +276,7 @@ static enum MHD_Result handle_get(struct exchange *exchange) {
     return start(exchange, t, describe);
 }
 
-/* What has neither a query nor a body. */
+/* Starts a method that takes neither a query nor a body. `change` NULL: deletes the job. */
 static enum MHD_Result start_change(struct exchange *exchange, job_change *change) {
     struct error err = { 0 };
     if (!query_none(exchange->target, &err))
@@ -295,7 +297,8 @@ static enum MHD_Result handle_change(struct exchange *exchange) {
     return start_change(exchange, jobs_change_of(exchange->route));
 }
 
-/* An EventSource says what it saw last in a header, when it connects anew; others in the query. */
+/* An EventSource that reconnects sends the last event it has seen in a header, Last-Event-ID. Other
+ * clients use the query. */
 static enum MHD_Result handle_events(struct exchange *exchange) {
     struct query_field after = { "after" };
     struct error err = { 0 };

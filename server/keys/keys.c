@@ -80,7 +80,8 @@ static bool bad_line(int number, const char *allowed, struct error *err) {
     return error_set(err, ERROR_INVALID, "line %d: %s", number, allowed);
 }
 
-/* Where the word ends that begins at `at`, and where the next one begins. */
+/* word_at returns the end of the word that begins at `at`; skip_space returns the beginning of the
+ * next word. */
 static size_t word_at(const char *line, size_t at, size_t length) {
     while (at < length && !isspace((unsigned char)line[at]))
         at++;
@@ -93,7 +94,7 @@ static size_t skip_space(const char *line, size_t at, size_t length) {
     return at;
 }
 
-/* One line without its end. */
+/* Parses one line, without its line end. */
 static bool parse_line(
     struct api_keys *keys, const char *line, size_t length, int number, struct error *err) {
     while (length > 0 && isspace((unsigned char)line[length - 1]))
@@ -161,8 +162,8 @@ void api_keys_destroy(struct api_keys *keys) {
     free(keys);
 }
 
-/* 0 if they are the same, otherwise not; volatile, so that no compiler finds a way to stop early.
- */
+/* Returns 0 if the digests are equal. `all` is volatile, so that the compiler cannot make the loop
+ * stop early. */
 static unsigned difference(const struct digest *a, const struct digest *b) {
     volatile unsigned all = 0;
     for (size_t i = 0; i < sizeof(a->bytes); i++)
@@ -176,10 +177,10 @@ bool digest_equals(const struct digest *a, const struct digest *b) {
 
 const char *api_keys_find(
     const struct api_keys *keys, const struct digest *digest, unsigned *rights) {
-    volatile unsigned found = 0; /* 1 + the index */
+    volatile unsigned found = 0; /* 0: none; else 1 + the index */
     for (int i = 0; i < keys->count; i++) {
         const unsigned other = difference(&keys->keys[i].digest, digest); /* 0 to 255 */
-        const unsigned mask = ((other - 1) >> 8) & UINT32_C(0xffffff);    /* 0 if other > 0 */
+        const unsigned mask = ((other - 1) >> 8) & UINT32_C(0xffffff);    /* 0 if different */
         found = found | (mask & (unsigned)(i + 1));
     }
     *rights = found ? keys->keys[found - 1].rights : 0;

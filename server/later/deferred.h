@@ -1,7 +1,7 @@
 /* A deferred answer: another thread works on it while its connection is suspended.
  *
- * The libmicrohttpd thread creates it and holds one reference, in the exchange; the worker holds
- * the other. It is freed with the last reference.
+ * The libmicrohttpd thread creates the deferred answer and holds one reference, in the exchange.
+ * The worker holds the other reference. The answer is freed with the last reference.
  */
 #ifndef SERVER_LATER_DEFERRED_H
 #define SERVER_LATER_DEFERRED_H
@@ -13,14 +13,15 @@ struct deferred;
 struct watcher;
 
 struct deferred_kind {
-    /* Answers when the connection resumes, on the connection's thread. */
+    /* Sends the answer when the connection resumes. Runs on the connection's thread. */
     enum MHD_Result (*answer)(struct deferred *deferred, struct exchange *exchange);
-    /* The client has left, or the server cuts its drain short. Called at most once, with the mutex
-     * held and before the answer is done (see `streams`). NULL: the work cannot be stopped. */
+    /* Called when the client has left, or when the server cuts its drain short. Called at most
+     * once, with the mutex held, and before the answer is done (but see `streams`). NULL: the work
+     * cannot be stopped. */
     void (*cancel)(struct deferred *deferred);
-    /* Frees it and everything it owns, after the last reference is gone. */
+    /* Frees the deferred answer and everything it owns. Called when the last reference is gone. */
     void (*destroy)(struct deferred *deferred);
-    bool streams; /* the answer has no end of its own: cancel may also be called after it is done */
+    bool streams; /* the body is a stream: cancel may also be called after the answer is done */
 };
 
 /* The first member of every deferred answer. Zero-initialise the rest. */
@@ -35,8 +36,9 @@ struct deferred {
     bool suspended, done, cancelled;
 };
 
-/* Initialises it with both references. From here on a draining server waits for deferred_done.
- * ERROR_UNAVAILABLE if the server is draining: then only the caller's reference exists. */
+/* Initialises a deferred answer with both references. From then on a draining server waits for
+ * deferred_done. ERROR_UNAVAILABLE if the server is draining; only the caller's reference exists
+ * then. */
 bool deferred_init(struct deferred *deferred, const struct deferred_kind *kind,
     struct exchange *exchange, struct error *err) __attribute__((warn_unused_result));
 /* As deferred_init, in a route's handler. On failure `deferred` is destroyed, and *refused is what
@@ -65,10 +67,10 @@ void deferred_rest(struct deferred *deferred);
 /* Call with the mutex held. Resumes the connection if it is suspended. */
 void deferred_go_on(struct deferred *deferred);
 
-/* Reports that the work is done: resumes the connection and drops the worker's reference. */
+/* Call it when the work is done. Resumes the connection and drops the worker's reference. */
 void deferred_done(struct deferred *deferred);
 
-/* Reports that the client has left. Any thread; `deferred` is a struct deferred. */
+/* Call it when the client has left. Any thread; `deferred` is a struct deferred. */
 void deferred_cancel(void *deferred);
 /* Whether that was reported. */
 bool deferred_is_cancelled(struct deferred *deferred);

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The mutex guards the list and, in each watcher, the fields that belong to the watch. A thread may
- * take it while it holds the queue's lock or a watcher's own lock. It is not held during look(). */
+/* The mutex guards the list, and in each watcher the members that belong to the watch. A thread
+ * that holds the queue's lock or a watcher's own lock may take it. It is not held during look(). */
 struct job_watch {
     struct queue *queue; /* borrowed; may be NULL */
     struct queue_listener listener;
@@ -20,12 +20,12 @@ struct job_watch {
     pthread_cond_t changed;
     struct watcher *first;
     int clients;   /* of all: those that are released */
-    int onlookers; /* of them, but for those that give way */
-    int max;       /* of onlookers */
+    int onlookers; /* without those that are to be dropped */
+    int max;       /* maximum number of onlookers */
     bool stopping;
 };
 
-/* --- Giving way --- */
+/* --- Dropping onlookers --- */
 
 static bool is_onlooker(const struct watcher *w) {
     return w->id[0] && !w->gives_way;
@@ -41,8 +41,8 @@ static bool has_caller_of(const struct watcher *a, const struct watcher *b) {
 
 typedef bool is_alike(const struct watcher *a, const struct watcher *b);
 
-/* Counts the onlookers that are like `one`. *oldest is the oldest of them, which is the last in the
- * list, since new ones are put first; unchanged if there are none. */
+/* Counts the onlookers that are like `one`. *oldest is set to the oldest of them, or left unchanged
+ * if there are none. New watchers are put first, so the oldest is the last in the list. */
 static int count_alike(const struct job_watch *watch, const struct watcher *one, is_alike *alike,
     struct watcher **oldest) {
     int count = 0;
@@ -54,7 +54,7 @@ static int count_alike(const struct job_watch *watch, const struct watcher *one,
     return count;
 }
 
-/* Returns the oldest onlooker of the job or of the caller that has the most onlookers. */
+/* Finds the job or the caller with the most onlookers. Returns its oldest onlooker. */
 static struct watcher *find_most(const struct job_watch *watch) {
     static is_alike *const kinds[] = { has_job_of, has_caller_of };
     struct watcher *found = NULL;
@@ -63,7 +63,7 @@ static struct watcher *find_most(const struct job_watch *watch) {
         for (int i = 0; i < 2 && is_onlooker(w); i++) {
             struct watcher *oldest = NULL;
             const int count = count_alike(watch, w, kinds[i], &oldest);
-            if (count >= most) { /* at a tie the older one wins: it stands later in the list */
+            if (count >= most) { /* at a tie the later, so older, one is taken */
                 most = count;
                 found = oldest;
             }
@@ -71,7 +71,7 @@ static struct watcher *find_most(const struct job_watch *watch) {
     return found;
 }
 
-/* Under the lock. */
+/* Drops an onlooker if there is no room for the new one. Call with the lock held. */
 static void make_way(struct job_watch *watch, const struct watcher *newcomer) {
     const int share = watch->max > 1 ? watch->max / 2 : 1;
     struct watcher *found = NULL;
@@ -104,8 +104,9 @@ static void count_clients(struct job_watch *watch, const struct watcher *one, in
 }
 
 /* Calls look() of each watcher that has changed or is due, and unlinks the watchers that are done.
- * Releases the lock during each call; only this thread unlinks watchers. Returns the time at which
- * the next one is due (monotonic, ms): 0 if at once, INT64_MAX if none is. */
+ * Call with the lock held; it is released during each call. Only this thread unlinks watchers.
+ * Returns when the next watcher is due, in ms of base/monotonic.h: 0 is at once, INT64_MAX is
+ * never. */
 static int64_t look_at_all(struct job_watch *watch) {
     int64_t next_ms = INT64_MAX;
     for (struct watcher **at = &watch->first; *at;) {
@@ -119,7 +120,7 @@ static int64_t look_at_all(struct job_watch *watch) {
             goes_on = w->look(w, stopping, &due_ms);
             pthread_mutex_lock(&watch->mutex);
             w->due_ms = due_ms;
-            while (*at != w) /* new ones come before the first */
+            while (*at != w) /* new watchers were put in front */
                 at = &(*at)->next;
         }
         if (!goes_on) {

@@ -4,11 +4,13 @@
  * its job has changed or its time has come. So neither the queue nor an HTTP thread waits for a
  * client or for the disk.
  *
- * There may be `max` onlookers, and half of that for one job or for one caller. A new one is always
- * accepted; if there are too many, another gives way: the oldest of the same job or caller if that
- * has reached its half, else the oldest of the job or caller with the most. Onlookers of the same
- * job with different keys count as different jobs, so that none gives way to a key that may not see
- * the job. Streams of generations do not count: the engine's queue bounds them. */
+ * There may be `max` onlookers, and half as many for one job or one caller. A new onlooker is
+ * always accepted. If there are too many, another onlooker is dropped. If the new one's job or
+ * caller has its half already, that is the oldest onlooker of this job or caller. Otherwise it is
+ * the oldest onlooker of the job or caller that has the most. Onlookers of the same job with
+ * different keys count as onlookers of different jobs, so that a key that may not see the job
+ * cannot displace them. Streams of generations do not count, because the engine's queue limits
+ * their number. */
 #ifndef SERVER_LATER_JOB_WATCH_H
 #define SERVER_LATER_JOB_WATCH_H
 
@@ -23,19 +25,19 @@ struct job_watch;
 struct queue;
 
 struct watcher {
-    char id[64];          /* of the job; "": no job, so not an onlooker */
-    struct caller caller; /* for onlookers */
+    char id[64];          /* the job's id; "": not an onlooker */
+    struct caller caller; /* only used for onlookers */
     struct viewer viewer; /* the same caller, as a viewer of the job */
-    /* Called on the watch thread; do not change it after job_watch_add. Returns true to stay
-     * watched. If `stopping`, it must return false. *due_ms is the latest time of the next call, by
-     * the monotonic clock; 0: none. */
+    /* Called on the watch thread; do not change it after job_watch_add. Returns true if the watcher
+     * is to stay watched; if `stopping`, it must return false. *due_ms is the latest time of the
+     * next call, in ms of base/monotonic.h; 0: no limit. */
     bool (*look)(struct watcher *watcher, bool stopping, int64_t *due_ms);
     struct deferred
         *deferred; /* set by deferred_watch (server/later/deferred.h), as `release` is */
     /* Called once, after the last look. NULL: it is no client's, and not counted as one. */
     void (*release)(struct watcher *watcher);
 
-    /* The rest belongs to the watch. */
+    /* The rest is used by the watch only. */
     bool changed, gives_way;
     int64_t due_ms;
     struct watcher *next;
@@ -46,14 +48,14 @@ bool job_watch_create(struct queue *queue, int max, struct job_watch **out, stru
     __attribute__((warn_unused_result));
 /* Ends all watchers and accepts no more. Returns at once. */
 void job_watch_stop(struct job_watch *watch);
-/* Stops it and waits for its thread. NULL is fine. */
+/* Stops the watch and waits for its thread. NULL is fine. */
 void job_watch_destroy(struct job_watch *watch);
 
-/* Adds a watcher; the watch looks at it at once. ERROR_UNAVAILABLE after job_watch_stop: then
+/* Adds a watcher, and looks at it at once. After job_watch_stop it returns ERROR_UNAVAILABLE, and
  * `release` is not called. */
 bool job_watch_add(struct job_watch *watch, struct watcher *watcher, struct error *err)
     __attribute__((warn_unused_result));
-/* Asks the watch to look soon at a watcher that is still watched. */
+/* Makes the watch look soon at a watcher. Call it only while the watcher is watched. */
 void job_watch_poke(struct job_watch *watch, struct watcher *watcher);
 
 #endif

@@ -10,8 +10,8 @@
 struct reading {
     struct deferred deferred; /* the first member */
     const struct reading_kind *kind;
-    struct exchange *exchange; /* borrowed; it stays while its connection is suspended */
-    bool ok;                   /* `read` owns what was read */
+    struct exchange *exchange; /* borrowed; exists while it is suspended */
+    bool ok;                   /* the contents of `read` are owned */
     struct error error;
     _Alignas(max_align_t) unsigned char read[];
 };
@@ -32,7 +32,7 @@ static bool read_body(const struct reading_kind *kind, const struct exchange *ex
     return false;
 }
 
-/* On a reader's thread. For a client that has left nothing is read. */
+/* Runs on a reader thread. Does not parse if the client has left. */
 static void read_later(struct deferred *deferred) {
     struct reading *r = (struct reading *)deferred;
     r->ok = !deferred_is_cancelled(deferred) && read_body(r->kind, r->exchange, r->read, &r->error);
@@ -47,8 +47,8 @@ static void explain_cancelled(struct exchange *exchange, struct error *err) {
             "the client closed its side of the connection, which is taken for leaving");
 }
 
-/* The connection goes on. Its handler may suspend it again, for an answer of its own that comes
- * later: the exchange's reference and the watch are given up first. */
+/* Calls the handler when the connection resumes. The handler may suspend it again for its own
+ * answer, so the exchange's reference and the watch are given up first. */
 static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
     struct reading *r = (struct reading *)deferred;
     enum MHD_Result result;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Gives away what the task owns of it. */
+/* Answers with the task's body, which is handed over to the answer. */
 static enum MHD_Result answer_body(struct task *task, struct exchange *exchange) {
     const struct task_body body = task->body;
     task->body = (struct task_body){ 0 };

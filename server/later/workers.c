@@ -22,7 +22,7 @@ struct workers {
 
 static void *work_on(void *argument) {
     struct workers *workers = argument;
-    if (workers->kind != WORKERS_PLAIN) /* Linux sets it for this thread; a failure does no harm */
+    if (workers->kind != WORKERS_PLAIN) /* for this thread only; may fail without harm */
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), niceness[workers->kind]);
     pthread_mutex_lock(&workers->mutex);
     for (;;) {

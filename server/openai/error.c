@@ -17,7 +17,8 @@ void openai_rename(struct error *err) {
     }
 }
 
-/* The words that OpenAI uses; its clients choose by the status, people read this. */
+/* Returns OpenAI's error type for a status. OpenAI's clients decide by the status; the type is for
+ * people. */
 static const char *type_of(int status) {
     return status == 401   ? "authentication_error"
            : status == 403 ? "permission_error"
@@ -26,7 +27,7 @@ static const char *type_of(int status) {
                            : "invalid_request_error";
 }
 
-/* OpenAI's finer words for ours. */
+/* Returns OpenAI's code for an error, which is sometimes more specific than the native one. */
 static const char *code_of(const struct error *err, const char *code) {
     if (err->code == ERROR_BUSY)
         return "rate_limit_exceeded";

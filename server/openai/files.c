@@ -1,5 +1,6 @@
-/* OpenAI's /v1/files over the data sets (docs/datasets.md): a file is a tar archive, plain or gzip,
- * that becomes a data set while it comes, and goes by its name. What is kept is what was in it. */
+/* OpenAI's /v1/files for data sets (docs/datasets.md). A file is a tar archive, plain or gzip. It
+ * is unpacked into a data set, and its id is made from the data set's name. Only the archive's
+ * contents are kept. */
 #include "base/random.h"
 #include "queue/queue.h"
 #include "server/http/caller.h"
@@ -18,7 +19,7 @@
 #define PURPOSE "fine-tune"
 #define NAME_BYTES (DATASET_NAME_MAX_BYTES + 1)
 #define ID_BYTES (NAME_BYTES + 16)
-#define STEM_BYTES 100 /* of a file's name in a data set's */
+#define STEM_BYTES 100 /* taken from the file name */
 #define LIMIT_MAX 10000
 
 static struct dataset_store *store_of(const struct exchange *exchange) {
@@ -35,14 +36,14 @@ static json_t *file_json(struct dataset_store *store, const char *name, struct e
         "filename", json_sprintf("%s.tar", name), "purpose", PURPOSE, "status", "processed");
 }
 
-/* --- A file on its way: exchange->upload --- */
+/* --- An upload in progress: exchange->upload --- */
 
 enum part { PART_NONE, PART_FILE, PART_PURPOSE };
 
 struct file_upload {
     struct multipart *multipart; /* owned */
     struct dataset_store *store;
-    struct dataset_upload *upload; /* owned; NULL: no file has come yet */
+    struct dataset_upload *upload; /* owned; NULL: no file received yet */
     enum part part;
     char name[NAME_BYTES];
     char purpose[32];
@@ -55,7 +56,7 @@ static void file_upload_destroy(struct file_upload *f) {
     free(f);
 }
 
-/* What of a file's name may be in a data set's: "my cats.tar.gz" is my-cats. */
+/* Makes the beginning of a data set's name from a file name: "my cats.tar.gz" becomes "my-cats". */
 static void name_of_file(const char *file_name, char out[STEM_BYTES + 1]) {
     static const char *const endings[] = { ".tar", ".tar.gz", ".tgz" };
     size_t length = strlen(file_name);
@@ -71,7 +72,7 @@ static void name_of_file(const char *file_name, char out[STEM_BYTES + 1]) {
                            (c >= '0' && c <= '9');
         if (plain)
             out[used++] = c;
-        else if (used > 0) /* which begins with a letter or a digit */
+        else if (used > 0) /* the first is a letter or a digit */
             out[used++] = c == '.' || c == '_' ? c : '-';
     }
     out[used] = 0;
@@ -79,7 +80,7 @@ static void name_of_file(const char *file_name, char out[STEM_BYTES + 1]) {
         snprintf(out, STEM_BYTES + 1, "file");
 }
 
-/* Under its own name, or one that nobody has. */
+/* Begins a data set under the file's name, or with a random suffix if that name is taken. */
 static bool begin_file(struct file_upload *f, const char *file_name, struct error *err) {
     char stem[STEM_BYTES + 1];
     char random[9];
@@ -154,7 +155,7 @@ static void upload_give_up(struct exchange *exchange) {
     exchange->upload = NULL;
 }
 
-/* All parts are in. */
+/* Checks the form when all of its parts have arrived. */
 static bool check_form(struct file_upload *f, struct error *err) {
     struct multipart *multipart = f->multipart;
     f->multipart = NULL;
@@ -166,7 +167,7 @@ static bool check_form(struct file_upload *f, struct error *err) {
            error_field(err, "purpose", f->purpose, "\"" PURPOSE "\": files are data sets");
 }
 
-/* --- What loaders do --- */
+/* --- On the workers' threads --- */
 
 struct file_task {
     struct task task; /* the first member */
@@ -174,7 +175,7 @@ struct file_task {
     struct queue *queue;
     struct viewer viewer;
     struct file_upload *upload; /* owned */
-    char name[NAME_BYTES];      /* of the data set; "": there is none of that id */
+    char name[NAME_BYTES];      /* data set's name; "": malformed id */
     char id[ID_BYTES], after[ID_BYTES];
     int limit;
     bool oldest_first, other_purpose;
@@ -236,7 +237,7 @@ static int by_age(const void *a, const void *b) {
                              json_string_value(json_object_get(*y, "id")));
 }
 
-/* The page of `files`, which are in the order of their age. */
+/* Answers with one page of `files`, which are sorted by age. */
 static bool tell_page(struct file_task *t, json_t **files, size_t count, struct error *err) {
     json_t *items = json_array();
     bool begun = !t->after[0], has_more = false;
@@ -270,7 +271,7 @@ static bool list(struct task *task, struct error *err) {
         struct error why = { 0 };
         json_t *file = ok && !t->other_purpose ? file_json(t->store, json_string_value(name), &why)
                                                : NULL;
-        if (file) /* it may have been deleted meanwhile */
+        if (file) /* NULL: deleted since the listing */
             files[count++] = file;
     }
     if (ok && count > 0)

@@ -1,5 +1,5 @@
-/* OpenAI's /v1/fine_tuning/jobs over our training jobs (docs/jobs.md). What asks the queue is done
- * by a clerk's thread, what reads a job's folder by a loader's. */
+/* OpenAI's /v1/fine_tuning/jobs for training jobs (docs/jobs.md). A clerk thread reads and writes
+ * the queue; a loader thread reads a job's folder. */
 #include "base/random.h"
 #include "server/openai/fine_tuning_json.h"
 
@@ -16,18 +16,18 @@
 #include <string.h>
 
 #define PREFIX "/v1/fine_tuning/jobs/"
-#define ID_BYTES 64 /* more than any id has: the rest is not looked for */
+#define ID_BYTES 64 /* longer than any id; longer texts are cut */
 #define LIMIT_MAX 100
 
 struct tuning_task {
     struct task task; /* the first member */
     struct train_order order;
-    json_t *body; /* owned, of an order; NULL */
+    json_t *body; /* owned; NULL: not an order */
     json_t *config;
     struct queue *queue;
     const char *state_folder;
     char model[256];
-    char id[ID_BYTES], after[2 * ID_BYTES]; /* of the job; of what stands before a page */
+    char id[ID_BYTES], after[2 * ID_BYTES]; /* the job; the item before a page */
     struct viewer viewer;
     int limit;
     job_change *change;
@@ -43,13 +43,13 @@ static void destroy(struct task *task) {
     free(task);
 }
 
-/* --- What clerks do --- */
+/* --- On a clerk's thread --- */
 
 static bool no_such_job(const char *id, struct error *err) {
     return error_set(err, ERROR_NOT_FOUND, "there is no fine-tuning job %s", id);
 }
 
-/* Only those that train. */
+/* Finds the job; jobs that are not training jobs are not found. */
 static bool get(const struct tuning_task *t, struct job *job, struct error *err) {
     const char *id = fine_tuning_job_of(t->id);
     if (!id || !jobs_get(t->queue, id, &t->viewer, job, err))
@@ -90,7 +90,7 @@ static bool enqueue(struct task *task, struct error *err) {
     return false;
 }
 
-/* {"object": "list", "data", "has_more"}; takes over `items`. */
+/* Answers {"object": "list", "data", "has_more"}. Takes over `items`. */
 static bool tell_list(struct tuning_task *t, json_t *items, bool has_more) {
     t->task.json = json_pack(
         "{s:s, s:o, s:b}", "object", "list", "data", items, "has_more", has_more);
@@ -132,8 +132,8 @@ static bool list_jobs(struct task *task, struct error *err) {
 
 struct page {
     const struct job *job;
-    json_t *items; /* the oldest first */
-    int64_t first; /* the number of the first; 0: none */
+    json_t *items; /* oldest first */
+    int64_t first; /* number of the oldest; 0: none */
 };
 
 static bool add_event(void *user, const struct job_event *event, struct error *err) {
@@ -151,7 +151,7 @@ static bool turn_round(const json_t *items, json_t *out) {
     return ok;
 }
 
-/* The newest first: those with the highest numbers below the one before the page. */
+/* Lists a page of events, newest first: those with the highest numbers below the event `after`. */
 static bool list_events(struct task *task, struct error *err) {
     struct tuning_task *t = task_of(task);
     struct job job;
@@ -165,7 +165,7 @@ static bool list_events(struct task *task, struct error *err) {
     bool ok = (end > 0 || wrong_after(t, "an event of the job", err)) && page.items && older.items;
     if (ok && begin < end)
         ok = queue_events(t->queue, &job, begin - 1, (int)(end - begin), add_event, &page, err);
-    if (ok && page.first > 1) /* which may be kept no more */
+    if (ok && page.first > 1) /* an older event may be deleted already */
         ok = queue_events(t->queue, &job, page.first - 2, 1, add_event, &older, err);
     ok = ok && turn_round(page.items, items);
     if (ok)
@@ -177,7 +177,7 @@ static bool list_events(struct task *task, struct error *err) {
     return ok;
 }
 
-/* The newest first. */
+/* Lists a page of checkpoints, newest first. */
 static bool page_checkpoints(
     struct tuning_task *t, const struct job *job, const json_t *all, struct error *err) {
     const int64_t before = t->after[0] ? fine_tuning_number_of(t->after, "ftckpt-", job->id)
@@ -222,7 +222,7 @@ static bool list_checkpoints(struct task *task, struct error *err) {
     return ok;
 }
 
-/* --- What is asked for --- */
+/* --- The request --- */
 
 static bool may_order(const struct exchange *exchange, struct error *err) {
     return train_order_may_come(exchange, err) && server_takes(exchange->server, err);
@@ -268,8 +268,8 @@ static enum MHD_Result start_page(struct exchange *exchange, struct workers *wor
     return task_start((struct task *)t, exchange, workers, run, destroy);
 }
 
-/* A body is kept with the key that it came with: where there is none it gets one that nobody
- * repeats, so that its metadata are. */
+/* Gives the order a random key if the client sent none: the queue stores a body only with a key,
+ * and the body contains the metadata. */
 static bool give_key(struct train_order *order) {
     static const char prefix[] = "fine-tuning-";
     if (order->key[0])
@@ -369,7 +369,7 @@ ROUTE(route_openai_tuning_events, "/events", "GET", handle_events,
     .about = "what happened to a job, newest first", .query = "after limit");
 ROUTE(route_openai_tuning_checkpoints, "/checkpoints", "GET", handle_checkpoints,
     .about = "a job's checkpoints, newest first", .query = "after limit");
-/* With or without a body: the package sends none, and says application/json. */
+/* A body is optional: OpenAI's package sends Content-Type: application/json without a body. */
 static const char *const content_types_none[] = { "application/json", "", NULL };
 
 #define CHANGE(name, suffix_, about_)                                                              \

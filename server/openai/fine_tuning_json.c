@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#define LEARNING_RATE 1e-4 /* of a multiplier of 1: the default of a training job */
-#define EPOCHS 10          /* where they are left to us */
+#define LEARNING_RATE 1e-4 /* for a multiplier of 1; a job's default */
+#define EPOCHS 10          /* if not given */
 #define METADATA_MAX 16
 #define METADATA_KEY_BYTES 64
 #define METADATA_VALUE_BYTES 512
@@ -41,7 +41,7 @@ int64_t fine_tuning_number_of(const char *id, const char *prefix, const char *jo
     return errno ? -1 : number;
 }
 
-/* --- What is asked --- */
+/* --- The request --- */
 
 static const char *const names[][2] = {
     { "dataset", "training_file" },
@@ -108,7 +108,7 @@ static bool read_file(const json_t *value, json_t *config, struct error *err) {
     return true;
 }
 
-/* The adapter's name. */
+/* Sets the adapter's name; a random one if there is no suffix. */
 static bool read_suffix(const json_t *value, json_t *config, struct error *err) {
     char name[32] = "ft-";
     if (!is_null(value)) {
@@ -128,7 +128,7 @@ static bool read_multiplier(const json_t *value, json_t *config, struct error *e
                config, "learning_rate", json_real(LEARNING_RATE * json_number_value(value))) == 0;
 }
 
-/* OpenAI's three, and all that a training job takes. */
+/* Reads OpenAI's three hyperparameters, and all fields of a training job. */
 static bool read_hyperparameters(const json_t *values, json_t *config, struct error *err) {
     const char *key;
     json_t *value;
@@ -177,7 +177,7 @@ static bool read_method(const json_t *method, json_t *config, struct error *err)
     return read_hyperparameters(json_object_get(supervised, "hyperparameters"), config, err);
 }
 
-/* Known, and nothing here does it. */
+/* Refuses fields that OpenAI has but that are not supported here. */
 static bool read_absent(const json_t *body, struct error *err) {
     const json_t *file = json_object_get(body, "validation_file");
     const json_t *integrations = json_object_get(body, "integrations");
@@ -237,7 +237,7 @@ json_t *fine_tuning_config(
     return NULL;
 }
 
-/* --- What is told --- */
+/* --- The answer --- */
 
 static json_t *seconds_json(int64_t ms) {
     return ms ? json_integer(ms / 1000) : json_null();
@@ -256,7 +256,7 @@ static json_t *hyperparameters_json(const json_t *config) {
         round(rate / LEARNING_RATE * 1e9) / 1e9);
 }
 
-/* In what is kept of the body: {} for a job that was not ordered here. */
+/* Returns the metadata of the job's stored body; {} for a job that was not created by this API. */
 static json_t *metadata_json(const struct job *job) {
     json_t *body = parse(job->body);
     json_t *metadata = json_incref(json_object_get(body, "metadata"));
@@ -309,7 +309,8 @@ json_t *fine_tuning_job_json(const struct job *job, const char *model) {
     return json;
 }
 
-/* A sentence, and for a step its figures. */
+/* Writes an event's message. Returns its data; for a step, the step's figures under OpenAI's
+ * names. */
 static json_t *say_event(
     const char *type, const json_t *data, char *message, size_t size, const char **kind) {
     const long long step = json_integer_value(json_object_get(data, "step"));

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* False, with no error, when memory is short. */
+/* Returns false, without an error, when memory is short. */
 static bool write_base64(const void *bytes, size_t size, FILE *out) {
     size_t length;
     char *text = base64_encode(bytes, size, &length);
@@ -33,14 +33,15 @@ static bool write_picture(
     return ok;
 }
 
-/* Behind its bytes: what OpenAI has no word for. */
+/* Writes the members after the picture's bytes; OpenAI has no names for them. */
 static void write_picture_end(const struct generate_result *result, int index, FILE *out) {
     fprintf(out, "\",\"seed\":%" PRIu64, result->seeds[index]);
     if (result->nsfw)
         fprintf(out, ",\"nsfw\":%s", result->nsfw[index] ? "true" : "false");
 }
 
-/* Of the prompt, as CLIP finds the end of its text: there the largest id stands. */
+/* Counts the prompt's tokens. In each chunk the end token has the largest id of the vocabulary,
+ * which is also how CLIP finds it. */
 static int count_tokens(const struct resolved_request *request) {
     const struct text *text = &request->texts[request->guided];
     int count = 0;
@@ -48,9 +49,9 @@ static int count_tokens(const struct resolved_request *request) {
         const int32_t *ids = text->ids + chunk * request->tokens;
         int end = 0;
         for (int i = 1; i < request->tokens; i++)
-            if (ids[i] < EMBEDDING_ID_FIRST && ids[i] > ids[end]) /* vectors lie above it */
+            if (ids[i] < EMBEDDING_ID_FIRST && ids[i] > ids[end]) /* no embedding */
                 end = i;
-        count += end > 0 ? end - 1 : 0; /* without the mark at the beginning */
+        count += end > 0 ? end - 1 : 0; /* without the start token */
     }
     return count;
 }
@@ -62,7 +63,8 @@ static json_t *usage_json(const struct resolved_request *request) {
         "total_tokens", tokens);
 }
 
-/* What follows the pictures in every answer, from a comma to before the last brace. */
+/* Writes the members that follow the pictures in every answer, from the comma on, without the last
+ * brace. */
 static bool write_rest(
     const struct generate_answer *answer, const struct image_order *order, FILE *out) {
     const struct generate_result *result = answer->result;
@@ -108,7 +110,8 @@ static const char *event_prefix(const struct image_order *order) {
     return order->route == IMAGE_EDIT ? "image_edit" : "image_generation";
 }
 
-/* "event: TYPE\ndata: {"type": TYPE, "created_at", "b64_json": "; the rest is the caller's. */
+/* Writes "event: TYPE\ndata: {"type": TYPE, "created_at", "b64_json": "; the caller writes the
+ * rest. */
 static void begin_event(const struct image_order *order, const char *what, FILE *out) {
     const char *prefix = event_prefix(order);
     fprintf(out, "event: %s.%s\ndata: {\"type\":\"%s.%s\",\"created_at\":%lld,\"b64_json\":\"",
@@ -132,7 +135,7 @@ void image_answer_write_partial(const struct image_order *order, int index, cons
     size_t length;
     char *text = base64_encode(jpeg, size, &length);
     if (!text)
-        return; /* there may be fewer of them */
+        return; /* partial images may be left out */
     begin_event(order, "partial_image", out);
     fwrite(text, 1, length, out);
     fprintf(out,

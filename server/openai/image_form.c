@@ -1,4 +1,4 @@
-/* The parts of a form: pictures, and texts that are looked at once all are there. */
+/* The parts of a form: pictures, and texts, which are parsed when all parts have arrived. */
 #include "server/openai/image_order.h"
 
 #include "base/text/json.h"
@@ -22,7 +22,7 @@ void image_form_reader_finish(struct image_form_reader *reader) {
     reader->text = NULL;
 }
 
-/* The text that has come. */
+/* Adds the text that was being read to the form. */
 static bool end_text(struct image_form_reader *reader, struct error *err) {
     struct image_form *form = reader->form;
     if (!reader->name[0])
@@ -68,7 +68,7 @@ bool image_form_begin(void *user, const char *name, const char *file_name, struc
     if (reader->file) {
         if (reader->file->bytes)
             return error_field(err, is_mask ? "mask" : "image", "several pictures", "one picture");
-        reader->file->bytes = malloc(1); /* there is one, of whatever length */
+        reader->file->bytes = malloc(1); /* not NULL: the picture is given, even if empty */
         reader->capacity = 1;
         return reader->file->bytes || error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
     }

@@ -11,7 +11,7 @@
 #define IMAGES_MAX 10 /* OpenAI's */
 #define PARTIAL_IMAGES_MAX 3
 #define SIZE_MAX_BYTES 11
-#define HIGH_FIDELITY_STRENGTH 0.5 /* without a mask, which keeps what is around it anyway */
+#define HIGH_FIDELITY_STRENGTH 0.5 /* if there is no mask to protect the rest */
 
 /* --- OpenAI's fields --- */
 
@@ -28,7 +28,7 @@ static bool parse_model(const json_t *value, struct image_order *order, struct e
     return true;
 }
 
-/* Parses "auto", or digits, an x and digits. check_ranges refuses sizes that are out of range. */
+/* Parses "auto", or WIDTHxHEIGHT. check_ranges refuses sizes that are out of range. */
 static bool parse_size(const json_t *value, struct image_order *order, struct error *err) {
     struct generate_request *r = &order->request;
     const char *text = json_string_value(value);
@@ -43,7 +43,7 @@ static bool parse_size(const json_t *value, struct image_order *order, struct er
     return true;
 }
 
-/* `user` and safety_identifier must be strings and have no effect. */
+/* Checks `user` or safety_identifier, which must be strings and have no effect. */
 static bool parse_user(const json_t *value, struct image_order *order, struct error *err) {
     (void)order;
     return json_is_string(value) || json_bad_field("user", value, "a string", err);
@@ -116,7 +116,7 @@ static const struct own_field {
         QUALITY_WORDS,
         .routes = ALL,
         .help = "decides the number of steps" },
-    /* There is no alpha in what Stable Diffusion draws. */
+    /* Refuses a transparent background: Stable Diffusion draws no alpha channel. */
     { .name = "background", IGNORED("auto", "opaque"), .routes = GENERATION | EDIT },
     /* Without effect: only the checkpoint's own safety checker looks at pictures. */
     { .name = "moderation", IGNORED("auto", "low"), .routes = GENERATION | EDIT },
@@ -196,8 +196,8 @@ json_t *image_order_schema(void) {
         "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
 }
 
-/* Returns why the route refuses a field: OpenAI has it but it is not supported here, or there is no
- * such field. */
+/* Returns why the route refuses a field: OpenAI has the field but it is not supported here, or
+ * there is no such field. */
 static const char *why_not(const char *name) {
     static const char *const absent[] = { "complexity", "frame_count", "frame_duration_ms", "svg",
         "markup", "input_fidelity", "stream", "partial_images", "mask", "image", "image[]" };
@@ -219,7 +219,7 @@ static bool parse_one(
                                       : field_from_json(&own->field, value, order, err);
 }
 
-/* --- What must hold of several fields --- */
+/* --- Checks of several fields together --- */
 
 static bool is_given(const json_t *values, const char *name) {
     const json_t *value = json_object_get(values, name);
@@ -279,8 +279,8 @@ static bool check_together(struct image_order *order, const json_t *values, stru
            check_compression(order, values, err);
 }
 
-/* Refuses a request without a prompt, except a variation: as OpenAI's variations have none, it gets
- * an empty prompt and, unless guidance_scale is given, no guidance. */
+/* Refuses a request without a prompt, except a variation. OpenAI's variations have no prompt, so a
+ * variation gets an empty one and, unless guidance_scale is given, no guidance. */
 static bool complete_prompt(struct image_order *order, const json_t *values, struct error *err) {
     struct generate_request *r = &order->request;
     if (r->prompt_count > 0)
@@ -288,7 +288,7 @@ static bool complete_prompt(struct image_order *order, const json_t *values, str
     if (order->route != IMAGE_VARIATION)
         return error_field(err, "prompt", "", "it is required: a string");
     if (!is_given(values, "guidance_scale"))
-        r->guidance_scale = 1; /* no guidance: there is no prompt to follow */
+        r->guidance_scale = 1; /* no guidance, as there is no prompt */
     r->guidance_scale_given = true;
     json_t *empty = json_string("");
     const bool ok = empty && generate_json_parse_field("prompt", empty, r, err);
@@ -353,7 +353,8 @@ void image_order_finish(struct image_order *order) {
 
 /* --- Forms --- */
 
-/* The values of a form as JSON has them. A new reference; NULL when memory is short. */
+/* Converts a form's texts to the values that a JSON body would have. A new reference; NULL when
+ * memory is short. */
 static json_t *form_values(const json_t *texts, enum image_route route) {
     const char *key;
     json_t *text, *values = json_object();
@@ -371,8 +372,8 @@ static json_t *form_values(const json_t *texts, enum image_route route) {
     return values;
 }
 
-/* Moves the form's pictures to the request, and sets how the mask is read, the resize mode and, for
- * high fidelity, the strength. Refuses a form without an image. */
+/* Moves the form's pictures to the request. Sets the mask's meaning, the resize mode and, for high
+ * fidelity, the strength. Refuses a form without an image. */
 static bool take_pictures(struct image_form *form, struct image_order *order, struct error *err) {
     struct generate_request *r = &order->request;
     if (!form->image.bytes)
@@ -383,7 +384,7 @@ static bool take_pictures(struct image_form *form, struct image_order *order, st
     r->mask_is_transparent = form_has_mask;
     memset(&form->image, 0, sizeof(form->image));
     memset(&form->mask, 0, sizeof(form->mask));
-    r->resize_mode = RESIZE_MODE_CROP; /* to the size, which is the picture's where it is open */
+    r->resize_mode = RESIZE_MODE_CROP; /* without a size, the picture's size is used */
     if (order->input_fidelity && !form_has_mask) {
         r->strength = HIGH_FIDELITY_STRENGTH;
         r->strength_given = true;

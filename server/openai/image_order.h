@@ -1,9 +1,10 @@
-/* Parses the bodies of OpenAI's image routes: JSON (POST /v1/images/generations, and edits that
- * consist of fields only) or a form. No HTTP here, so that it can be fuzzed.
+/* Parses the bodies of OpenAI's image routes: JSON (POST /v1/images/generations) or a form (edits
+ * and variations). No HTTP here, so that it can be fuzzed.
  *
- * A field is OpenAI's, or one of POST /generate, which clients send as extra_body; native fields
- * that OpenAI has a name of its own for are not accepted. null means the default, since the openai
- * package sends None as null. A field that asks for something unsupported is refused by name. */
+ * Fields are those of OpenAI, and those of POST /generate, which clients send as extra_body. If
+ * OpenAI has its own name for a native field, only OpenAI's name is accepted. null means the
+ * default, because the openai package sends None as null. A field that asks for something
+ * unsupported is refused by name. */
 #ifndef SERVER_OPENAI_IMAGE_ORDER_H
 #define SERVER_OPENAI_IMAGE_ORDER_H
 
@@ -21,10 +22,10 @@ enum { IMAGE_AS_BASE64, IMAGE_AS_URL };
 struct image_order {
     enum image_route route;
     struct generate_request request;
-    char model[256];     /* as sent; "": the loaded one */
+    char model[256];     /* as sent; "": the loaded model */
     int response_format; /* IMAGE_AS_BASE64 or IMAGE_AS_URL */
     bool stream;
-    int partial_images; /* the maximum number before the picture */
+    int partial_images; /* at most so many before the picture */
     int quality;        /* index of OpenAI's word; image_order_quality gives it */
     int input_fidelity; /* 1: high */
     int ignored;        /* words that are checked and have no effect */
@@ -37,13 +38,13 @@ struct image_form {
 };
 void image_form_finish(struct image_form *form); /* zeroed is fine */
 
-/* Reads a form's parts in order: `begin` and `write` of a struct multipart_receiver whose `user` is
- * a struct image_form_reader. Call image_form_end after the last part. */
+/* Reads a form's parts in order. Its functions are the `begin` and `write` of a struct
+ * multipart_receiver, with the reader as `user`. Call image_form_end after the last part. */
 struct image_form_reader {
     enum image_route route;
     struct image_form *form;
-    char name[64];             /* of the text being read; "": none */
-    struct picture_file *file; /* being read; NULL: a text */
+    char name[64];             /* name of the text being read; "": none */
+    struct picture_file *file; /* picture being read; NULL: a text */
     char *text;                /* owned */
     size_t size;               /* of the text */
     size_t capacity;           /* of the file */
@@ -52,13 +53,13 @@ bool image_form_begin(void *reader, const char *name, const char *file_name, str
     __attribute__((warn_unused_result));
 bool image_form_write(void *reader, const void *bytes, size_t size, struct error *err)
     __attribute__((warn_unused_result));
-/* Finishes the reader in either case. */
+/* Adds the last text to the form. Finishes the reader, also on failure. */
 bool image_form_end(struct image_form_reader *reader, struct error *err)
     __attribute__((warn_unused_result));
 void image_form_reader_finish(struct image_form_reader *reader);
 
 /* Parse a body; the caller finishes *out on success. Every field is checked, ranges included.
- * ERROR_INVALID names the field as OpenAI does; ERROR_NOT_FOUND for a model that is not in
+ * ERROR_INVALID names the field as OpenAI does. ERROR_NOT_FOUND means that the model is not in
  * `models`. image_order_from_form moves the form's pictures to the request. */
 bool image_order_from_json(const char *text, size_t length, const struct openai_models *models,
     struct image_order *out, struct error *err) __attribute__((warn_unused_result));
@@ -70,11 +71,11 @@ void image_order_finish(struct image_order *order); /* zeroed is fine */
 /* Returns the word for `quality`, which the answer repeats. */
 const char *image_order_quality(const struct image_order *order);
 
-/* Returns the JSON schema of a body for generations. A new reference; NULL when memory is short. */
+/* Returns the JSON schema of the body of POST /v1/images/generations. A new reference; NULL when
+ * memory is short. */
 json_t *image_order_schema(void);
 
-/* Enumerates the names of the fields that a route accepts, pictures included; NULL past the
- * last. */
+/* Returns the name of field `index` of a route, pictures included; NULL past the last. */
 const char *image_order_field(enum image_route route, size_t index);
 
 #endif

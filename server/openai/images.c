@@ -1,4 +1,4 @@
-/* POST /v1/images/generations, /v1/images/edits and /v1/images/variations, as OpenAI has them. */
+/* OpenAI's POST /v1/images/generations, /v1/images/edits and /v1/images/variations. */
 #include "base/text/json.h"
 #include "server/generation/client.h"
 #include "server/http/multipart.h"
@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a generation keeps of its order, whose request it has taken. */
+/* A generation's own data: its order, without the request, which was handed over. */
 struct client {
     struct image_order order;
-    int partial_images; /* that were sent; on the connection's thread */
+    int partial_images; /* sent so far; connection's thread only */
 };
 
 static struct client *client_of(const struct generation *g) {
     return g->user;
 }
 
-/* --- How it answers --- */
+/* --- The answer --- */
 
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
     const struct generate_answer a = generation_answer_of(g);
@@ -42,7 +42,7 @@ static bool answer(const struct generation *g, struct generation_body *out, stru
     return true;
 }
 
-/* Its clients take an error for one by its key; they read no id and no event without data. */
+/* Writes the error event. OpenAI's clients recognise an error by the key "error" in its data. */
 static bool write_error(const struct error *error, FILE *out) {
     int status = error_http_status(error->code);
     json_t *json = dialect_openai.error_json(error, error_code_name(error->code), &status);
@@ -77,9 +77,10 @@ static const struct generation_kind kind = {
     .dialect = "openai", .answer = answer, .event = event, .finish = free
 };
 
-/* --- What is asked for --- */
+/* --- The request --- */
 
-/* Of the steps so many that what is asked for fits between them. */
+/* Returns the number of steps between two partial images, so that all that were asked for are sent
+ * before the end. */
 static int steps_between(const struct image_order *order) {
     const int pieces = order->partial_images + 1;
     return (order->request.num_inference_steps + pieces - 1) / pieces;

@@ -1,5 +1,5 @@
-/* POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as vLLM has them. Files come from the
- * folder of adapters only: a path is a name in it, not a way out. */
+/* vLLM's POST /v1/load_lora_adapter and /v1/unload_lora_adapter. Files are only read from the
+ * folder of adapters; a path that leads out of it is refused. */
 #include "base/file.h"
 #include "engine/adapters/adapters.h"
 #include "server/http/respond.h"
@@ -38,7 +38,8 @@ static bool tell(struct task *task, const char *what) {
 
 /* --- Loading --- */
 
-/* The file that is meant, malloc'd, without links; what lies outside is not looked at. */
+/* Returns the path of the file, malloc'd and without symbolic links. Refuses files outside the
+ * folder of adapters. */
 static char *find_file(const struct change_task *t, struct error *err) {
     char folder[PATH_MAX], found[PATH_MAX];
     char *path = t->order.path[0] == '/' ? strdup(t->order.path)
@@ -59,7 +60,7 @@ static char *find_file(const struct change_task *t, struct error *err) {
     return NULL;
 }
 
-/* Whether the folder has the file under the adapter's own name. */
+/* Returns whether the path is the folder's file for the adapter's name, NAME.safetensors. */
 static bool is_own_file(const struct change_task *t, const char *path) {
     char name[ADAPTER_NAME_MAX_BYTES + 16], own[PATH_MAX];
     snprintf(name, sizeof(name), "%s.safetensors", t->order.name);
@@ -69,7 +70,8 @@ static bool is_own_file(const struct change_task *t, const char *path) {
     return is;
 }
 
-/* A name that is loaded, or that stands for another file, is not taken away without being asked. */
+/* Without load_inplace, refuses to replace an adapter that is loaded or whose name belongs to
+ * another file. */
 static bool is_free(const struct change_task *t, bool is_own, struct error *err) {
     struct adapter_info info;
     if (t->order.replace || !adapters_describe(t->adapters, t->order.name, &info, NULL))
@@ -102,7 +104,7 @@ static bool unload(struct task *task, struct error *err) {
     return adapters_unload(t->adapters, t->order.name, err) && tell(task, "removed");
 }
 
-/* --- What is asked for --- */
+/* --- The request --- */
 
 static bool may_come(const struct exchange *exchange, struct error *err) {
     const struct http_options *options = &exchange->server->options;

@@ -1,4 +1,4 @@
-/* GET /v1/models and /v1/models/{id}, and what a request's "model" means. */
+/* GET /v1/models and /v1/models/{id}, and the meaning of "model" in a request. */
 #include "base/text/json.h"
 #include "engine/adapters/adapters.h"
 #include "engine/loop/switch.h"
@@ -12,7 +12,7 @@
 
 #define ID_BYTES 512
 
-/* --- In a request --- */
+/* --- The model of a request --- */
 
 struct openai_models openai_models_of(const struct exchange *exchange) {
     struct engine *engine = exchange->server->options.engine;
@@ -58,7 +58,7 @@ static bool is_adapter(const struct openai_models *models, const char *name) {
     struct adapter_info info;
     if (!adapter_reference_check("model", name, NULL))
         return false;
-    if (!models->adapters) /* then resolving says it */
+    if (!models->adapters) /* unknown yet: checked on resolving */
         return true;
     if (!adapters_describe(models->adapters, name, &info, NULL))
         return false;
@@ -66,7 +66,8 @@ static bool is_adapter(const struct openai_models *models, const char *name) {
     return true;
 }
 
-/* What stands behind the model's name: ":ADAPTER", or nothing; NULL for another model. */
+/* Returns the text after the model's name, ":ADAPTER" or ""; NULL if `asked` names another
+ * model. */
 static const char *behind_name(const char *asked, const struct openai_models *models) {
     const char *names[] = { models->loaded, "sd15" };
     for (int i = 0; i < 2; i++) {
@@ -106,12 +107,12 @@ static json_t *model_json(const struct models_task *t, const char *name) {
         "created", (json_int_t)t->created, "owned_by", "latentd");
 }
 
-/* One that PUT /model takes, beside the loaded one. */
+/* Returns whether PUT /model can switch to the entry, and it is not the loaded model. */
 static bool is_other(const struct models_task *t, const struct engine_model_entry *entry) {
     return !entry->leads_out && strcmp(entry->name, t->models.loaded) != 0;
 }
 
-/* As vLLM lists them. */
+/* Returns an adapter in the form of vLLM's list. */
 static json_t *adapter_json(const struct models_task *t, const char *name) {
     char id[ID_BYTES];
     snprintf(id, sizeof(id), "%.300s:%s", t->models.loaded, name);
@@ -119,7 +120,7 @@ static json_t *adapter_json(const struct models_task *t, const char *name) {
         (json_int_t)t->created, "owned_by", "latentd", "root", name, "parent", t->models.loaded);
 }
 
-/* The loaded one's. */
+/* Adds the adapters of the loaded model. */
 static bool append_adapters(const struct models_task *t, json_t *out, struct error *err) {
     struct adapters_listing listing = { 0 };
     bool ok = !t->models.adapters || adapters_list(t->models.adapters, &listing, err);
@@ -153,7 +154,7 @@ static bool list(struct task *task, struct error *err) {
     return task->json;
 }
 
-/* *json stays NULL where there is no other model of this name. */
+/* Looks for a model that is not loaded. *json stays NULL if there is none of this name. */
 static bool describe_other(const struct models_task *t, json_t **json, struct error *err) {
     struct engine_models known;
     if (!engine_models(t->engine, &known, err))

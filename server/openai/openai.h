@@ -6,7 +6,7 @@
 #include "server/http/dialect.h"
 #include "server/http/exchange.h"
 
-/* Errors as {"error": {"message", "type", "param", "code"}}. */
+/* Writes errors as {"error": {"message", "type", "param", "code"}}. */
 extern const struct dialect dialect_openai;
 
 /* The `allowed` text of an unknown field; its error code is "unknown_parameter". */
@@ -17,15 +17,15 @@ void openai_rename(struct error *err);
 
 /* The values that a request's "model" may have. Borrowed. */
 struct openai_models {
-    const char *loaded;        /* the loaded checkpoint's name */
+    const char *loaded;        /* name of the loaded checkpoint; "": none */
     struct adapters *adapters; /* NULL: none, or not known yet */
     bool can_switch;           /* PUT /model may load others */
 };
 struct openai_models openai_models_of(const struct exchange *exchange);
 
-/* Accepts "" and the loaded model's name, or "sd15", which stands for whatever is loaded. An
- * adapter may follow after a colon, or stand alone, as in vLLM: the request then draws with it as
- * well, at its full weight. ERROR_NOT_FOUND, with the param "model", for any other value. */
+/* Accepts "", the loaded model's name, and "sd15", which means the loaded model. An adapter's name
+ * may follow after a colon, or stand alone as in vLLM; the request then also uses the adapter, with
+ * weight 1. Any other value is ERROR_NOT_FOUND with the param "model". */
 bool openai_choose_model(const char *asked, const struct openai_models *models,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 

@@ -7,7 +7,7 @@
 
 struct page_file {
     const char *name, *media_type;
-    const char *tag; /* the entity tag with its quotes; depends on the bytes alone */
+    const char *tag; /* the entity tag, quoted; depends only on the bytes */
     size_t size;
     const char *bytes;
 };

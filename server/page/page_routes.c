@@ -1,20 +1,20 @@
-/* GET / and /web/NAME: the web page. Its files need no key, and say nothing of the daemon; what it
- * shows it asks for over the routes that everybody has. */
+/* GET / and /web/NAME: the web page. Its files need no key, because they contain nothing about the
+ * daemon. The page uses the same routes as other clients. */
 #include "server/http/respond.h"
 #include "server/page/files.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Nothing from elsewhere and no code in the page itself. Pictures are shown from blob: URLs, since
- * an <img> cannot send a key. */
+/* The page loads nothing from other sites, and has no inline code. Pictures are shown from blob:
+ * URLs, because an <img> cannot send a key. */
 static const struct answer_header headers[] = {
     { "Content-Security-Policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" },
     { "Cross-Origin-Opener-Policy", "same-origin" },
     { "Referrer-Policy", "no-referrer" },
-    { "Cache-Control", "no-cache" }, /* kept, and asked for again with its tag */
+    { "Cache-Control", "no-cache" }, /* cached, but checked by tag each time */
     { NULL, NULL },
 };
 
@@ -25,7 +25,7 @@ static const struct page_file *find(const char *name, size_t length) {
     return file->name ? file : NULL;
 }
 
-/* Whether the client has these very bytes (RFC 9110, section 13.1.2). */
+/* Returns whether the client has the same bytes already (RFC 9110, section 13.1.2). */
 static bool client_has(const struct exchange *exchange, const struct page_file *file) {
     const char *tags = exchange_header(exchange, "If-None-Match");
     return tags && (strcmp(tags, "*") == 0 || strstr(tags, file->tag));
@@ -35,7 +35,7 @@ static enum MHD_Result respond_page_file(struct exchange *exchange, const struct
     const struct answer_header own[] = { { "ETag", file->tag }, { NULL, NULL } };
     if (client_has(exchange, file))
         return respond_bytes(exchange, 304, NULL, NULL, 0, own, false);
-    char *copy = malloc(file->size + 1); /* never of nothing */
+    char *copy = malloc(file->size + 1); /* + 1: never 0 bytes */
     if (!copy)
         return MHD_NO;
     memcpy(copy, file->bytes, file->size);

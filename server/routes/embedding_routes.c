@@ -1,5 +1,5 @@
-/* Textual inversion over HTTP: GET /embeddings lists what texts can name, POST /embeddings/rescan
- * reads the folder again, on a loader's thread. */
+/* Textual inversion over HTTP. GET /embeddings lists the embeddings that prompts can name. POST
+ * /embeddings/rescan reads the folder again, on a loader thread. */
 #include "base/text/json.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"

@@ -1,4 +1,4 @@
-/* GET /health, /health/ready, /info and /schedulers: what the daemon says of itself. */
+/* GET /health, /health/ready, /info and /schedulers: the state of the daemon. */
 #include "base/text/json.h"
 #include "engine/loop/implementations.h"
 #include "engine/request/defaults.h"
@@ -6,7 +6,7 @@
 #include "server/http/route.h"
 #include "server/schedulers/schedulers.h"
 
-/* The process is there and answers; whether it can draw is /health/ready's business. */
+/* Answers that the process runs. Whether it can draw is answered by /health/ready. */
 static enum MHD_Result health(struct exchange *exchange) {
     enum engine_state state = server_state(exchange->server);
     return respond_json(
@@ -31,14 +31,15 @@ static json_t *percent_json(int percent) {
     return percent < 0 ? json_null() : json_integer(percent);
 }
 
-/* What a request may set that names no scheduler; null where it has to name one. */
+/* Returns the options that a request may set without naming a scheduler; null if such a request
+ * must name one. */
 static json_t *default_options_json(const struct pipeline_info *p) {
     enum scheduler_kind kind;
     return scheduler_config_kind(p->scheduler_json, &kind) ? scheduler_options_json(kind, p)
                                                            : json_null();
 }
 
-/* What the device said of itself lately; null for the CPU. */
+/* Returns the device's latest figures; null for the CPU. */
 static json_t *device_json(struct engine *engine) {
     struct device_figures f;
     double age_s;
@@ -54,7 +55,8 @@ static json_t *device_json(struct engine *engine) {
         age_s);
 }
 
-/* The adapters in few words; GET /loras has them all. Null before the checkpoint is loaded. */
+/* Returns a summary of the adapters, which GET /loras lists; null before the checkpoint is
+ * loaded. */
 static json_t *loras_summary_json(struct engine *engine) {
     struct adapters *adapters = engine_get_adapters(engine);
     struct adapters_listing listing;

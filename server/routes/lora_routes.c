@@ -1,7 +1,8 @@
 /* The adapters over HTTP: GET /loras, GET, PUT, POST and DELETE /loras/{name}, POST /loras/rescan.
  *
- * Listing holds a short lock. What reads files or makes weights is done by a loader's thread while
- * the connection is suspended; a PUT's body goes to a file of the registry's while it comes.
+ * Listing only holds a lock for a short time. Work that reads files or computes weights runs on a
+ * loader thread while the connection is suspended. The body of a PUT is written to a file of the
+ * registry as it arrives.
  */
 #include "server/dialect/loras_json.h"
 #include "server/http/query.h"
@@ -15,18 +16,18 @@
 
 #define PREFIX "/loras/"
 
-/* One change on its way. */
+/* A change in progress. */
 struct lora_task {
     struct task task;          /* the first member */
     struct adapters *adapters; /* borrowed */
     char name[ADAPTER_NAME_MAX_BYTES + 1];
-    struct adapter_upload *upload; /* owned until it ends */
+    struct adapter_upload *upload; /* owned; NULL: none, or ended */
     struct lora_change change;
 };
 
-/* --- Before anything is done --- */
+/* --- Checks and parsing --- */
 
-/* What follows "/loras/" in the target, without a query. */
+/* Reads the text after "/loras/" in the target, without a query. */
 static bool read_name(
     const struct exchange *exchange, char name[ADAPTER_NAME_MAX_BYTES + 1], struct error *err) {
     size_t length;
@@ -51,7 +52,7 @@ static bool is_open(const struct exchange *exchange, struct error *err) {
            error_set(err, ERROR_NOT_FOUND, "this pipeline has no adapters");
 }
 
-/* Where there is no folder, nothing can be changed. */
+/* Refuses changes if the daemon has no folder of adapters. */
 static bool may_change(const struct exchange *exchange, struct error *err) {
     if (!is_open(exchange, err))
         return false;
@@ -60,13 +61,13 @@ static bool may_change(const struct exchange *exchange, struct error *err) {
                "this daemon has no folder of adapters; start it with --lora-dir FOLDER");
 }
 
-/* Also that what stands in the path is a name. */
+/* Does what may_change does, and refuses a path without a valid name. */
 static bool may_change_named(const struct exchange *exchange, struct error *err) {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     return may_change(exchange, err) && read_name(exchange, name, err);
 }
 
-/* --- What loaders do --- */
+/* --- On a loader thread --- */
 
 static struct lora_task *task_of(struct task *task) {
     return (struct lora_task *)task;
@@ -77,7 +78,7 @@ static void destroy(struct task *task) {
     free(task);
 }
 
-/* Takes over `upload`. */
+/* Starts a task. Takes over `upload`. */
 static enum MHD_Result start(struct exchange *exchange, const char *name,
     bool (*run)(struct task *task, struct error *err), struct adapter_upload *upload,
     const struct lora_change *change) {
@@ -94,7 +95,7 @@ static enum MHD_Result start(struct exchange *exchange, const char *name,
     return task_start(&t->task, exchange, exchange->server->loaders, run, destroy);
 }
 
-/* The answer of what filled `info`, which is finished here. */
+/* Answers with `info` as JSON, and finishes it. */
 static bool tell(struct task *task, struct adapter_info *info) {
     task->json = lora_json(info);
     adapter_info_finish(info);
@@ -247,7 +248,7 @@ static const char *const file_types[] = { "application/octet-stream", "applicati
 const struct route route_loras = { .path = "/loras",
     .methods = { { "GET", .may_come = is_open, .handle = handle_list, .about = "the LoRAs" } } };
 
-/* Before the next, which would take it for a name. */
+/* routes.c lists it before route_lora, which would take "rescan" for a name. */
 const struct route route_loras_rescan = { .path = "/loras/rescan",
     .methods = { { "POST", .may_come = may_change, .handle = handle_rescan,
         .about = "looks for files that came or went" } } };

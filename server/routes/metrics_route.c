@@ -1,4 +1,4 @@
-/* GET /metrics: what the daemon counted, for Prometheus. */
+/* GET /metrics: the daemon's counters, for Prometheus. */
 #include "base/metrics.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
@@ -15,7 +15,7 @@ static void set_resident_bytes(void) {
         fclose(statm);
 }
 
-/* What the device said lately; nothing on the CPU. */
+/* Sets the device's latest figures; does nothing on the CPU. */
 static void set_device_memory(struct engine *engine) {
     struct device_figures f;
     double age_s;

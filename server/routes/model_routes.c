@@ -1,5 +1,5 @@
-/* The checkpoints over HTTP: GET /models, and PUT /model, which switches to another of them. Both
- * read folders, so a loader's thread does it while the connection is suspended. */
+/* The checkpoints over HTTP: GET /models lists them, and PUT /model switches to another one. Both
+ * read folders, so they run on a loader thread while the connection is suspended. */
 #include "base/text/json.h"
 #include "engine/loop/switch.h"
 #include "server/http/query.h"
@@ -69,7 +69,8 @@ static bool list(struct task *task, struct error *err) {
     return task->json;
 }
 
-/* 202 with what is going to happen, or 200: it is there. */
+/* Begins a switch. Answers 202 with the state of the switch, or 200 if the model is loaded
+ * already. */
 static bool begin_switch(struct task *task, struct error *err) {
     struct model_task *t = task_of(task);
     struct model_switch s;

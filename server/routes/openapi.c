@@ -29,7 +29,7 @@ static json_t *parameter(const char *name, size_t length, const char *in, bool r
         required, "schema", "type", "string");
 }
 
-/* Those of the path and of the query. */
+/* Lists the parameters of the path and of the query. */
 static json_t *parameters(const char *path, const char *query) {
     json_t *list = json_array();
     for (const char *at = path; (at = strchr(at, '{')); at++)
@@ -51,7 +51,7 @@ static json_t *request_body(const struct route_method *method) {
                 json_pack("{s:o}", "schema",
                     is_json && method->schema ? method->schema() : json_object()));
         else
-            required = false; /* none need be said */
+            required = false; /* the body may be missing */
     }
     return json_pack("{s:b, s:o}", "required", required, "content", content);
 }
@@ -69,7 +69,8 @@ static json_t *responses(const struct route_method *method) {
         "content", content, "default", "$ref", "#/components/responses/error");
 }
 
-/* "get_jobs_id_events": unique, and a name in most languages. */
+/* Returns an id such as "get_jobs_id_events", which is unique, and a valid name in most
+ * languages. */
 static json_t *operation_id(const char *method, const char *path) {
     char text[PATH_BYTES + 16];
     size_t used = 0;
@@ -120,7 +121,7 @@ static json_t *paths_json(bool keys) {
     return paths;
 }
 
-/* What an error looks like; dialects have shapes of their own. */
+/* Returns the shared components. They describe a native error; dialects have other forms. */
 static json_t *components_json(void) {
     json_t *error = json_pack(
         "{s:s, s:{s:{s:s, s:{s:{s:s}, s:{s:s}, s:{s:s}, s:{s:s}, s:{s:s}}, s:[s, s]}}, s:[s]}",

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* One line a route; each is defined in the file that handles it. */
+/* One line for each route, which is defined in the file that handles it. */
 #define ROUTES(X)                                                                                  \
     X(route_dataset)                                                                               \
     X(route_datasets)                                                                              \
@@ -106,7 +106,7 @@ const struct route *route_at(size_t index) {
     return index < ROUTE_COUNT ? routes[index] : NULL;
 }
 
-/* One line a path below which other routes than ours lie. */
+/* One line for each path that belongs to another dialect, including everything below it. */
 #define DIALECTS(X)                                                                                \
     X("/internal/", dialect_sdapi)                                                                 \
     X("/sdapi/", dialect_sdapi)                                                                    \

@@ -1,6 +1,7 @@
 #include "server/schedulers/schedulers.h"
 
-/* Sets a new reference; a NULL one (memory was short) makes the whole object fail later. */
+/* Takes over the reference to `value`. A NULL value (memory was short) makes the whole object fail
+ * later. */
 static bool set(json_t *object, const char *key, json_t *value) {
     return json_object_set_new(object, key, value) == 0;
 }
@@ -17,8 +18,8 @@ static json_t *strings_json(const char *const *texts, unsigned chosen) {
     return NULL;
 }
 
-/* The option's schema, with what depends on the class and the checkpoint: bit i of `words` says
- * that word i is allowed; `values` has the defaults and may be NULL: none is said. */
+/* Returns the option's schema for one class and checkpoint. Bit i of `words` says that word i is
+ * allowed. `values` has the defaults; if it is NULL, the schema has no default. */
 static json_t *option_json(
     const struct scheduler_option *option, unsigned words, const struct scheduler_values *values) {
     json_t *json = field_schema(&option->field);

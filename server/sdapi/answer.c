@@ -9,7 +9,7 @@
 
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
-/* As they were asked, tags and weights included. */
+/* Returns a text of the request as it was sent, with its tags and weights. */
 static const char *text_of(const struct sdapi_answer *answer, const char *name) {
     return json_string_value(json_object_get(answer->request->parameters, name));
 }
@@ -18,7 +18,8 @@ static const char *or_empty(const char *text) {
     return text ? text : "";
 }
 
-/* What AUTOMATIC1111 keeps as "extra_generation_params", and its infotext behind the rest. */
+/* Returns the parameters that AUTOMATIC1111 calls "extra_generation_params". Its infotext has them
+ * after the other parameters. */
 static json_t *extra_json(const struct sdapi_answer *answer) {
     const struct sdapi_request *request = answer->request;
     const struct sdapi_inpainting *in = &request->inpainting;
@@ -48,7 +49,7 @@ static void write_extra(FILE *out, const json_t *extra) {
     json_t *value;
     json_object_foreach((json_t *)extra, name, value) {
         if (strcmp(name, "Schedule type") == 0)
-            continue; /* it stands further in front */
+            continue; /* written earlier in the line */
         if (json_is_string(value))
             fprintf(out, ", %s: %s", name, json_string_value(value));
         else
@@ -56,7 +57,7 @@ static void write_extra(FILE *out, const json_t *extra) {
     }
 }
 
-/* The line of parameters behind the prompts. */
+/* Writes the line of parameters, which follows the prompts. */
 static void write_parameters(
     FILE *out, const struct sdapi_answer *answer, int index, const json_t *extra) {
     const struct sdapi_request *request = answer->request;
@@ -103,7 +104,7 @@ char *sdapi_infotext(const struct sdapi_answer *answer, int index) {
 
 /* --- info --- */
 
-/* One item for each picture; `make` gives a new reference. */
+/* Returns a list with one item for each picture; `make` returns a new reference. */
 static json_t *list_json(const struct sdapi_answer *answer,
     json_t *(*make)(const struct sdapi_answer *answer, int index)) {
     json_t *list = json_array();
@@ -155,7 +156,7 @@ static json_t *parameter(const struct sdapi_answer *answer, const char *name) {
     return json_incref(json_object_get(answer->request->parameters, name));
 }
 
-/* In two halves, as there are so many. */
+/* json_pack's arguments are split in two, because there are so many. */
 static json_t *first_half(const struct sdapi_answer *answer) {
     const struct generate_request *asked = &answer->drawn->request->asked;
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:s, s:f, s:i, s:i}",
@@ -208,7 +209,7 @@ static json_t *info_string(const struct sdapi_answer *answer) {
 
 /* --- the answer --- */
 
-/* Picture `index` as a file, laid into the canvas where there is one. */
+/* Encodes picture `index` as a file. If there is a canvas, the picture is first pasted into it. */
 static bool make_file(const struct sdapi_answer *answer, int index, const char *infotext,
     uint8_t **out, size_t *size, struct error *err) {
     const struct sdapi_canvas *canvas = &answer->request->canvas;

@@ -1,12 +1,12 @@
-/* The answer of POST /sdapi/v1/txt2img and /img2img: {"images", "parameters", "info"}; "info" is
- * JSON in a string. No HTTP here. */
+/* The answer of POST /sdapi/v1/txt2img and /img2img: {"images", "parameters", "info"}, where "info"
+ * is a string that contains JSON. No HTTP here. */
 #ifndef SERVER_SDAPI_ANSWER_H
 #define SERVER_SDAPI_ANSWER_H
 
 #include "server/generation/generate_answer.h"
 #include "server/sdapi/request.h"
 
-/* Everything is borrowed. */
+/* All members are borrowed. */
 struct sdapi_answer {
     const struct sdapi_request *request;
     const struct generate_answer *drawn;

@@ -1,5 +1,5 @@
-/* POST /sdapi/v1/txt2img and /img2img: parse, and start a generation that answers in this dialect.
- */
+/* POST /sdapi/v1/txt2img and /img2img: parses the request, and starts a generation that answers in
+ * this dialect. */
 #include "server/generation/client.h"
 #include "server/later/reading.h"
 #include "server/sdapi/answer.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A request of ours, and its share of what all canvases take. */
+/* A request of this dialect, with the memory that its canvas takes of what is allowed for all. */
 struct asked {
     struct sdapi_request request; /* the first member */
     struct http_server *server;
@@ -42,7 +42,8 @@ static bool take_room(struct asked *a, size_t bytes, struct error *err) {
     return true;
 }
 
-/* With a mask there are pictures to decode, so a reader's thread does this. */
+/* Prepares inpainting. A request with a mask has pictures to decode, so this runs on a reader
+ * thread. */
 static bool prepare(struct generation *g, struct generate_request *asked, struct error *err) {
     struct asked *a = g->user;
     struct sdapi_request *request = &a->request;
@@ -54,13 +55,14 @@ static bool prepare(struct generation *g, struct generate_request *asked, struct
         !sdapi_inpaint_prepare(&request->inpainting, asked,
             (struct cancel){ generation_is_cancelled, g }, &request->canvas, err))
         return false;
-    free(request->inpainting.mask.bytes); /* the canvas has it now */
+    free(request->inpainting.mask.bytes); /* its pixels are in the canvas now */
     request->inpainting.mask = (struct picture_file){ 0 };
     give_room(a, a->canvas_bytes - sdapi_canvas_bytes(&request->canvas));
     return true;
 }
 
-/* The last that needs the canvas: its room does not wait for the client to take the answer. */
+/* Makes the answer, which is the last use of the canvas. The canvas's memory is given back here,
+ * before the client has read the answer. */
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
     struct asked *a = g->user;
     const struct generate_answer drawn = generation_answer_of(g);
@@ -83,7 +85,8 @@ static const struct generation_kind kind = {
     .dialect = "a1111", .prepare = prepare, .answer = answer, .finish = finish
 };
 
-/* One request does not change the model for all. */
+/* Refuses a request that names another checkpoint: one request must not change the model for
+ * all. */
 static bool check_checkpoint(
     struct http_server *server, const struct sdapi_request *request, struct error *err) {
     const char *current = sdapi_model_name(server);
@@ -92,7 +95,7 @@ static bool check_checkpoint(
                "\"%.200s\", which is loaded; POST /sdapi/v1/options loads another", current);
 }
 
-/* A body that has been read. */
+/* A request body, parsed. */
 struct read_request {
     struct asked *asked; /* owned */
     struct sdapi_settings settings;

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-/* A last line with fewer parameters belongs to the prompt. */
+/* A last line with fewer parameters is part of the prompt. */
 #define PARAMETERS_MIN 3
-#define LINE_MAX_BYTES 65536 /* what is longer is no line of parameters */
+#define LINE_MAX_BYTES 65536 /* longer lines are not parsed for parameters */
 
 struct piece {
     const char *text;
@@ -31,7 +31,7 @@ static struct piece strip(struct piece p) {
     return p;
 }
 
-/* Whether a name may begin with it; every letter that is not ASCII may. */
+/* Returns whether a name may begin with the character. All non-ASCII letters may. */
 static bool begins_name(char c) {
     return isalnum((unsigned char)c) || c == '_' || (c & 0x80);
 }
@@ -40,8 +40,8 @@ static bool continues_name(char c) {
     return begins_name(c) || c == ' ' || c == '-' || c == '/';
 }
 
-/* The length of a quoted text with something in it at the beginning of `p`, quotes included; 0 if
- * there is none. */
+/* Returns the length of the quoted text at the beginning of `p`, quotes included; 0 if there is
+ * none or it is empty. */
 static size_t quoted_length(struct piece p) {
     if (p.length == 0 || p.text[0] != '"')
         return 0;
@@ -54,9 +54,10 @@ static size_t quoted_length(struct piece p) {
     return 0;
 }
 
-/* One parameter at `at`: spaces, a name of two characters or more, a colon, spaces, and a quoted
- * text or all up to a comma or the end. Returns where it ends, its comma included; 0 if there is
- * none here. */
+/* Parses one parameter at `at`: spaces, a name of at least two characters, a colon, spaces, and a
+ * value. The value is a quoted text, or everything up to a comma or the end. Returns the position
+ * after the parameter and its comma. Returns 0 if there is no parameter here; *next is then the
+ * position of the next attempt. */
 static size_t parameter_at(
     struct piece line, size_t at, struct piece *name, struct piece *value, size_t *next) {
     while (at < line.length && is_space(line.text[at]))
@@ -68,7 +69,7 @@ static size_t parameter_at(
         return 0;
     for (; at < line.length && continues_name(line.text[at]); at++)
         characters += (line.text[at] & 0xc0) != 0x80;
-    *next = at; /* none that begins later in this word ends elsewhere */
+    *next = at; /* a later start in this word would end here too */
     if (characters < 2 || at >= line.length || line.text[at] != ':')
         return 0;
     *name = (struct piece){ line.text + begin, at - begin };
@@ -84,7 +85,7 @@ static size_t parameter_at(
     return at + length + (length < rest.length);
 }
 
-/* Calls `each` for every parameter of the line; their number. */
+/* Calls `each` for every parameter of the line. Returns the number of parameters. */
 static int walk(struct piece line,
     bool (*each)(json_t *object, struct piece name, struct piece value), json_t *object, bool *ok) {
     int count = 0;
@@ -102,7 +103,7 @@ static int walk(struct piece line,
     return count;
 }
 
-/* --- what is made of it --- */
+/* --- building the object --- */
 
 static bool set_text(json_t *object, const char *key, struct piece value) {
     char *copy = strndup(value.text, value.length);
@@ -111,7 +112,7 @@ static bool set_text(json_t *object, const char *key, struct piece value) {
     return json_object_set_new(object, key, string) == 0;
 }
 
-/* "512x768": the digits before and behind the x. */
+/* Splits "512x768" into the digits before and after the x. */
 static bool split_size(struct piece value, struct piece *first, struct piece *second) {
     size_t x = 0, end;
     while (x < value.length && isdigit((unsigned char)value.text[x]))
@@ -125,7 +126,7 @@ static bool split_size(struct piece value, struct piece *first, struct piece *se
     return end == value.length;
 }
 
-/* A quoted value that is no JSON stays as it is. */
+/* Returns a quoted value without its quotes; NULL if it is not quoted or not valid JSON. */
 static json_t *unquote(struct piece value) {
     json_t *string = NULL;
     if (value.length >= 2 && value.text[0] == '"' && value.text[value.length - 1] == '"')
@@ -133,7 +134,7 @@ static json_t *unquote(struct piece value) {
     return string;
 }
 
-/* Under NAME-1 or NAME-2. */
+/* Sets the member NAME-1 or NAME-2. */
 static bool set_side(json_t *object, const char *name, int side, struct piece value) {
     char *key;
     if (asprintf(&key, "%s-%d", name, side) < 0)
@@ -143,7 +144,7 @@ static bool set_side(json_t *object, const char *name, int side, struct piece va
     return ok;
 }
 
-/* One without a value is left out, as AUTOMATIC1111 does. */
+/* Sets a parameter. A parameter without a value is left out, as AUTOMATIC1111 does. */
 static bool set_parameter(json_t *object, struct piece name, struct piece value) {
     struct piece first, second;
     if (value.length == 0)
@@ -163,7 +164,8 @@ static bool set_parameter(json_t *object, struct piece name, struct piece value)
     return ok;
 }
 
-/* The lines of `text` to the prompt, and from "Negative prompt:" on to the negative one. */
+/* Splits the lines of `text`: the prompt first, then from "Negative prompt:" on the negative
+ * prompt. */
 static bool set_prompts(json_t *object, struct piece text) {
     static const char mark[] = "Negative prompt:";
     char *prompts[2] = { calloc(text.length + 2, 1), calloc(text.length + 2, 1) };
@@ -192,7 +194,7 @@ static bool set_prompts(json_t *object, struct piece text) {
     return ok;
 }
 
-/* What a missing parameter means. */
+/* Sets AUTOMATIC1111's defaults of missing parameters. */
 static bool set_missing(json_t *object) {
     static const struct {
         const char *unless, *name, *value; /* as JSON */

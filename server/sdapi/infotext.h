@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 /* Returns an object with "Prompt", "Negative prompt" and the parameters as strings under their own
- * names. A size is split in two ("Size-1", "Size-2"); missing parameters get AUTOMATIC1111's
+ * names. A size is split in two ("Size-1", "Size-2"). Missing parameters get AUTOMATIC1111's
  * defaults. Accepts any text, as AUTOMATIC1111's parse_generation_parameters does. NULL when memory
  * is short. */
 json_t *sdapi_infotext_parse(const char *text);

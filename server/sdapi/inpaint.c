@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct region {
-    int x1, y1, x2, y2; /* the ends are not in it */
+    int x1, y1, x2, y2; /* x2 and y2 are exclusive */
 };
 
 /* --- pictures --- */
@@ -62,7 +62,7 @@ static bool copy(const struct picture *picture, struct picture *out, struct erro
     return true;
 }
 
-/* In the place of what was in *file. */
+/* Encodes the picture as PNG, and replaces the contents of *file by it. */
 static bool write_picture(
     const struct picture *picture, struct picture_file *file, struct error *err) {
     const size_t pixels = (size_t)picture->width * (size_t)picture->height;
@@ -85,9 +85,10 @@ static bool write_picture(
     return true;
 }
 
-/* --- the part that is drawn --- */
+/* --- the region that is drawn --- */
 
-/* Around what is not black, with so much padding; false if all is. */
+/* Finds the region of the mask that is not black, and adds `padding` on each side. Returns false if
+ * the whole mask is black. */
 static bool find_region(const struct picture *mask, int padding, struct region *out) {
     struct region r = { mask->width, mask->height, 0, 0 };
     for (int y = 0; y < mask->height; y++)
@@ -107,7 +108,8 @@ static bool find_region(const struct picture *mask, int padding, struct region *
     return true;
 }
 
-/* To `length` on both sides alike, moved and cut to stay between 0 and `size`. */
+/* Widens a range to `length`, equally on both sides. Then moves it, and cuts it if needed, so that
+ * it lies between 0 and `size`. */
 static void widen(int *begin, int *end, int length, int size) {
     const int more = length - (*end - *begin);
     *begin -= more / 2;
@@ -124,7 +126,7 @@ static void widen(int *begin, int *end, int length, int size) {
         *end = size;
 }
 
-/* To the proportions of the picture that is drawn, as far as there is room. */
+/* Widens the region to the proportions of the drawn picture, as far as the mask's size allows. */
 static void fit_proportions(struct region *r, const struct picture *mask, int width, int height) {
     const double ratio = (double)width / height, wide = r->x2 - r->x1, high = r->y2 - r->y1;
     if (wide / high > ratio)
@@ -133,9 +135,9 @@ static void fit_proportions(struct region *r, const struct picture *mask, int wi
         widen(&r->x1, &r->x2, (int)(high * ratio), mask->width);
 }
 
-/* --- before it is drawn --- */
+/* --- before drawing --- */
 
-/* A picture and its cover. */
+/* Returns the size of an RGB picture and its cover of one channel. */
 static size_t bytes_of(int width, int height) {
     return (size_t)width * (size_t)height * (3 + 1);
 }
@@ -165,7 +167,8 @@ static bool read_mask(const struct sdapi_inpainting *in, const struct picture *i
     return picture_blur(out, in->blur_x, in->blur_y, cancel, err);
 }
 
-/* Only the part around the mask: `init` and `mask` become that, the canvas the whole. */
+/* Draws only the region around the mask: the canvas keeps the whole picture, and `init` and `mask`
+ * are cropped to the region. */
 static bool take_part(const struct sdapi_inpainting *in, struct picture *init, struct picture *mask,
     const struct generate_request *request, struct sdapi_canvas *canvas, struct error *err) {
     struct region r;
@@ -184,7 +187,7 @@ static bool take_part(const struct sdapi_inpainting *in, struct picture *init, s
            resize(mask, request->width, request->height, RESIZE_MODE_DEFAULT, err);
 }
 
-/* The whole, whose blurred edge covers twice as fast. */
+/* Draws the whole picture. The cover is the blurred mask with doubled values, at most 255. */
 static bool take_whole(struct picture *init, struct picture *mask,
     const struct generate_request *request, struct sdapi_canvas *canvas, struct error *err) {
     const int width = request->width, height = request->height;
@@ -226,7 +229,7 @@ void sdapi_canvas_finish(struct sdapi_canvas *canvas) {
     picture_finish(&canvas->cover);
 }
 
-/* --- after it was drawn --- */
+/* --- after drawing --- */
 
 bool sdapi_canvas_paint(const struct sdapi_canvas *canvas, const uint8_t *rgb, int width,
     int height, uint8_t **out, struct error *err) {

@@ -1,5 +1,5 @@
-/* What there is: GET /sdapi/v1/samplers, /schedulers, /sd-models, /loras, /memory and so on, and
- * POST /sdapi/v1/refresh-loras. What AUTOMATIC1111 has and we have not is an empty list. */
+/* The lists: GET /sdapi/v1/samplers, /schedulers, /sd-models, /loras, /memory and so on, and POST
+ * /sdapi/v1/refresh-loras. Lists of things that only AUTOMATIC1111 has are empty. */
 #include "base/text/json.h"
 #include "engine/loop/switch.h"
 #include "engine/prompts/embeddings.h"
@@ -23,7 +23,7 @@ static enum MHD_Result schedulers(struct exchange *exchange) {
 
 /* --- models --- */
 
-/* Hashes are null: we do not read gigabytes to name a file. */
+/* Hashes are null, because computing one would mean reading gigabytes. */
 static json_t *model_json(const char *name, const char *path) {
     return json_pack("{s:o, s:o, s:n, s:n, s:o, s:n}", "title", json_lenient_string(name),
         "model_name", json_lenient_string(name), "hash", "sha256", "filename",
@@ -109,7 +109,7 @@ static json_t *embedding_json(const struct embedding *embedding) {
         "shape", embedding->width, "vectors", embedding->vectors);
 }
 
-/* Those that can be used in one object, the others in another. */
+/* Answers with the usable embeddings in the object "loaded", and the others in "skipped". */
 static enum MHD_Result embeddings(struct exchange *exchange) {
     struct embedding_set *set = engine_take_embeddings(exchange->server->options.engine);
     const size_t count = set ? embedding_set_count(set) : 0;
@@ -157,7 +157,7 @@ static enum MHD_Result memory(struct exchange *exchange) {
     return respond_json(exchange, 200, json_pack("{s:o, s:o}", "ram", ram_json(), "cuda", cuda));
 }
 
-/* --- nothing --- */
+/* --- empty lists --- */
 
 static enum MHD_Result empty_list(struct exchange *exchange) {
     return respond_json(exchange, 200, json_array());

@@ -1,5 +1,5 @@
-/* GET and POST /sdapi/v1/options. Another sd_model_checkpoint is a switch of the model: it is
- * answered when that is done, as AUTOMATIC1111's is. */
+/* GET and POST /sdapi/v1/options. A new sd_model_checkpoint switches the model; the answer is sent
+ * when the switch is done, as AUTOMATIC1111 does. */
 #include "base/text/json.h"
 #include "engine/loop/switch.h"
 #include "server/http/respond.h"
@@ -19,12 +19,12 @@ static enum MHD_Result get(struct exchange *exchange) {
         exchange, 200, sdapi_settings_json(&settings, sdapi_model_name(exchange->server)));
 }
 
-/* --- a switch, which a loader's thread begins and one of the engine's ends --- */
+/* --- a switch, begun on a loader thread and ended on one of the engine's threads --- */
 
 struct option_switch {
     struct deferred deferred; /* the first member */
     char name[MODEL_NAME_MAX_BYTES + 1];
-    json_t *body; /* owned: its settings count once it is done */
+    json_t *body; /* owned: its settings apply after the switch */
     struct error error;
 };
 
@@ -34,7 +34,7 @@ static void on_switched(const struct error *err, void *user) {
     if (err) {
         s->error = *err;
     } else {
-        struct error ignored; /* it was read before */
+        struct error ignored; /* cannot fail: it was checked before */
         pthread_mutex_lock(&server->mutex);
         (void)!sdapi_settings_read(server->sdapi, s->body, "", &ignored);
         pthread_mutex_unlock(&server->mutex);
@@ -42,7 +42,7 @@ static void on_switched(const struct error *err, void *user) {
     deferred_done(&s->deferred);
 }
 
-/* The last that is done with it here, if it is on its way. */
+/* Begins the switch. If that succeeds, on_switched may already have freed `s`. */
 static void begin_switch(struct deferred *deferred) {
     struct option_switch *s = (struct option_switch *)deferred;
     struct model_switch now;
@@ -66,7 +66,7 @@ static void destroy(struct deferred *deferred) {
 
 static const struct deferred_kind kind = { .answer = answer, .destroy = destroy };
 
-/* Takes over the body, also on failure. */
+/* Takes over `body`, also on failure. */
 static enum MHD_Result start_switch(struct exchange *exchange, const char *name, json_t *body) {
     enum MHD_Result refused;
     struct option_switch *s = calloc(1, sizeof(*s));
@@ -83,7 +83,8 @@ static enum MHD_Result start_switch(struct exchange *exchange, const char *name,
 
 /* --- POST --- */
 
-/* The whole of it is read before any of it counts. *name: of another checkpoint, or "". */
+/* Reads all options before any of them takes effect. *name is the name of the checkpoint to switch
+ * to; "": no switch. */
 static bool read_options(const json_t *body, const char *current, struct sdapi_settings *settings,
     char name[MODEL_NAME_MAX_BYTES + 1], struct error *err) {
     const json_t *checkpoint = json_object_get(body, "sd_model_checkpoint");

@@ -1,4 +1,4 @@
-/* POST /sdapi/v1/png-info: what a picture says of how it was drawn. */
+/* POST /sdapi/v1/png-info: the parameters that are stored in a picture. */
 #include "base/text/json.h"
 #include "pictures/texts.h"
 #include "server/http/route.h"
@@ -16,7 +16,7 @@ struct png_info_task {
     struct picture_file file;
 };
 
-/* All texts but the infotext. */
+/* Returns all texts of the picture except the infotext. */
 static json_t *items_json(const struct picture_text_list *texts) {
     json_t *items = json_object();
     bool ok = items != NULL;

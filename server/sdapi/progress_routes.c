@@ -1,8 +1,9 @@
-/* How far the caller's requests of this dialect are, and ending them: GET /sdapi/v1/progress, POST
- * /sdapi/v1/interrupt and /skip, POST /internal/progress, GET /internal/pending-tasks.
+/* The progress of the caller's requests of this dialect, and their cancellation: GET
+ * /sdapi/v1/progress, POST /sdapi/v1/interrupt and /skip, POST /internal/progress, GET
+ * /internal/pending-tasks.
  *
- * AUTOMATIC1111 knows one job, everybody's. Here it is the caller's that has been running for
- * longest, or waits if none runs; ?task_id= names another. */
+ * AUTOMATIC1111 has only one job, which all its clients share. Here the job is the caller's oldest
+ * running request or, if none runs, the caller's oldest request. ?task_id= selects another one. */
 #include "base/text/base64.h"
 #include "base/text/json.h"
 #include "engine/loop/switch.h"
@@ -14,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
-#define TASK_ID_BYTES 160 /* and what is longer is nobody's */
+#define TASK_ID_BYTES 160 /* longer ids match no request */
 
-/* --- queries: unknown names are passed over, as in FastAPI --- */
+/* --- queries: unknown names are ignored, as in FastAPI --- */
 
 static int from_hex(char c) {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -25,7 +26,7 @@ static int from_hex(char c) {
                                   : -1;
 }
 
-/* The value of `name` without percent signs, cut to fit; "" if it is not there. */
+/* Reads the value of `name`, unescaped and cut to `size`; "" if the query does not have it. */
 static void read_query(const char *target, const char *name, char *out, size_t size) {
     const size_t length = strlen(name);
     const char *at = strchr(target, '?');
@@ -48,15 +49,15 @@ static bool read_flag(const char *target, const char *name) {
     return strcmp(value, "true") == 0 || strcmp(value, "True") == 0 || strcmp(value, "1") == 0;
 }
 
-/* --- looking --- */
+/* --- finding requests --- */
 
-/* What a client calls it. */
+/* Returns the id by which clients know the request. */
 static const char *id_of(const struct generation_look *look) {
     return look->task_id[0] ? look->task_id : look->id;
 }
 
-/* The caller's of this dialect, in the order in which they came; the others are left out. *out is
- * malloc'd, each to be finished; their number, -1 when memory is short. */
+/* Lists the caller's requests of this dialect in order of arrival. *out is malloc'd; finish each
+ * entry. Returns the count, -1 when memory is short. */
 static int list_ours(struct exchange *exchange, struct generation_look **out) {
     int ours = 0;
     const int count = generations_list(exchange->server->generations, exchange->caller, out);
@@ -75,7 +76,8 @@ static void free_looks(struct generation_look *looks, int count) {
     free(looks);
 }
 
-/* The one of that id; if it is "", the first that runs, else the first of all. */
+/* Finds the request with this id. If `id` is "", finds the first running request, or if none runs,
+ * the first of all. */
 static bool choose(struct exchange *exchange, const char *id, struct generation_look *out) {
     struct generation_look *looks = NULL;
     const int count = list_ours(exchange, &looks);
@@ -94,7 +96,8 @@ static bool choose(struct exchange *exchange, const char *id, struct generation_
     return found >= 0;
 }
 
-/* What AUTOMATIC1111 says: a hundredth more than there is, as it is not idle. */
+/* Returns the progress as AUTOMATIC1111 reports it: 0.01 more than the share that is done, because
+ * 0 would mean idle. */
 static double share_done(const struct generation_progress *p) {
     const double share = 0.01 + (p->steps > 0 ? (double)p->step / p->steps : 0);
     return share < 1 ? share : 1;
@@ -109,8 +112,9 @@ static json_t *preview_json(const struct preview *preview, const char *prefix) {
 
 /* --- GET /sdapi/v1/progress --- */
 
-/* What is under way: a request, NULL: none; or a switch of the model, which is everybody's, as
- * clients that ask for one wait here until all is idle. */
+/* The work in progress: a request (`look`; NULL: none) or a switch of the model. A switch is
+ * reported to every caller, because a client that asked for it waits here until nothing is in
+ * progress. */
 struct sdapi_work {
     const struct generation_look *look;
     bool switching;
@@ -202,7 +206,8 @@ static bool read_internal(
     return ok;
 }
 
-/* "In queue: 2/5" among the caller's own that wait. */
+/* Returns "In queue: 2/5": the request's position among the caller's waiting requests, and their
+ * number. */
 static json_t *place_json(struct exchange *exchange, const struct generation_look *look) {
     struct generation_look *looks = NULL;
     const int count = list_ours(exchange, &looks);

@@ -10,7 +10,7 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Every field of StableDiffusionProcessingTxt2Img's API model, and its default. */
+/* Every field of the API model of StableDiffusionProcessingTxt2Img, with its default. */
 static const char defaults_text[] =
     "{\"prompt\":\"\",\"negative_prompt\":\"\",\"styles\":[],\"seed\":-1,\"subseed\":-1,"
     "\"subseed_strength\":0,\"seed_resize_from_h\":-1,\"seed_resize_from_w\":-1,"
@@ -36,7 +36,7 @@ static const char img2img_defaults_text[] =
     "\"inpaint_full_res_padding\":0,\"inpainting_mask_invert\":0,"
     "\"initial_noise_multiplier\":null,\"latent_mask\":null,\"include_init_images\":false}";
 
-/* Merges the defaults with what the body says of those fields; a null there leaves the default. */
+/* Returns all fields: the body's value, or the default if the body has none or null. */
 static json_t *all_fields(enum sdapi_kind kind, const json_t *body) {
     json_t *fields = json_loads(defaults_text, 0, NULL);
     json_t *more = json_loads(
@@ -55,7 +55,7 @@ static json_t *all_fields(enum sdapi_kind kind, const json_t *body) {
     return NULL;
 }
 
-/* --- single fields, as pydantic reads them: a number may stand in a string --- */
+/* --- single fields, as pydantic reads them: a number may be in a string --- */
 
 static bool to_integer(const json_t *value, int64_t *out) {
     const char *text = json_string_value(value);
@@ -85,7 +85,8 @@ static bool to_flag(const json_t *value, bool *out) {
     return true;
 }
 
-/* What does not fit an int is past any range, which is generate_request_check's business. */
+/* Reads an integer and clamps it to the range of an int. generate_request_check, which knows the
+ * field's range, refuses a clamped value. */
 static bool get_int(const json_t *fields, const char *name, int *out, struct error *err) {
     const json_t *value = json_object_get(fields, name);
     int64_t integer;
@@ -115,7 +116,7 @@ static bool get_flag(const json_t *fields, const char *name, bool *out, struct e
     return to_flag(value, out) || json_bad_field(name, value, "a valid boolean", err);
 }
 
-/* "" where it is null. */
+/* Reads a string; null is read as "". */
 static bool get_text(const json_t *fields, const char *name, const char **out, struct error *err) {
     const json_t *value = json_object_get(fields, name);
     *out = json_is_null(value) ? "" : json_string_value(value);
@@ -130,9 +131,10 @@ static bool copy_text(const json_t *fields, const char *name, char **out, struct
     return *out || error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
 }
 
-/* --- what is refused --- */
+/* --- refused features --- */
 
-/* An unset script's arguments, or those of units that are all off. */
+/* Returns whether a script's arguments have no effect: they are not set, or every unit of the
+ * script is off. */
 static bool is_off(const json_t *args) {
     const char *name;
     json_t *value;
@@ -196,7 +198,7 @@ static bool check_subseed(const json_t *fields, struct error *err) {
                    "0: there are no variations of seeds here", err));
 }
 
-/* --- what both kinds have --- */
+/* --- fields of both kinds of request --- */
 
 static bool read_prompts(
     const json_t *fields, struct generate_request *generate, struct error *err) {
@@ -209,7 +211,8 @@ static bool read_prompts(
     return copy_text(fields, "negative_prompt", &generate->negative_prompt, err);
 }
 
-/* Seeds below 0 are drawn. Each has room for the others of its request. */
+/* Reads the seed; a negative one means a random seed. The maximum leaves room for the seeds of the
+ * request's other images, which count up from it. */
 static bool read_seed(const json_t *fields, struct generate_request *generate, struct error *err) {
     const json_t *value = json_object_get(fields, "seed");
     int64_t seed;
@@ -250,7 +253,7 @@ static bool read_sampler(const json_t *fields, struct sdapi_request *out, struct
     return true;
 }
 
-/* Theirs for one request; the checkpoint is the caller's business. */
+/* Applies AUTOMATIC1111's options for this request only. The caller handles the checkpoint. */
 static bool read_overrides(const json_t *fields, struct sdapi_request *out, struct error *err) {
     const json_t *overrides = json_object_get(fields, "override_settings");
     const json_t *checkpoint = json_object_get(overrides, "sd_model_checkpoint");
@@ -332,8 +335,9 @@ static bool read_init_images(
     return sdapi_decode_picture(json_string_value(image), &generate->init_image, err);
 }
 
-/* AUTOMATIC1111 takes int(min(denoising_strength, 0.999) * steps) + 1 of the steps, one more than
- * diffusers at the same strength: ours is the middle of those that take as many. */
+/* AUTOMATIC1111 runs int(min(denoising_strength, 0.999) * steps) + 1 of the steps, one more than
+ * diffusers at the same strength. So the strength is set to the middle of the range for which
+ * diffusers runs that many steps. */
 static void set_strength(struct sdapi_request *out) {
     const double share = out->denoising_strength < 0.999 ? out->denoising_strength : 0.999;
     const int steps = out->generate.num_inference_steps, taken = (int)(share * steps) + 1;
@@ -398,7 +402,7 @@ static bool read_img2img(const json_t *fields, struct sdapi_request *out, struct
     return true;
 }
 
-/* --- the whole --- */
+/* --- the whole request --- */
 
 const char *sdapi_field_name(const char *param) {
     const struct generate_field *f = generate_field_named(param);
@@ -407,7 +411,8 @@ const char *sdapi_field_name(const char *param) {
     return strncmp(param, "loras[", 6) == 0 ? "prompt" : param;
 }
 
-/* The ranges that need no model; `0` for a size would be the model's own. */
+/* Checks the ranges that do not depend on the model. A size of 0 is refused, because natively it
+ * means the model's default size. */
 static bool check(const struct sdapi_request *request, struct error *err) {
     const struct generate_request *generate = &request->generate;
     struct error found = { 0 };
@@ -430,12 +435,13 @@ static bool read_all(const json_t *fields, struct sdapi_request *out, struct err
         return check_hires(fields, err) && check(out, err);
     if (!read_img2img(fields, out, err))
         return false;
-    if (out->generate.num_inference_steps >= 1) /* the others are refused below */
+    if (out->generate.num_inference_steps >= 1) /* smaller numbers are refused by check() */
         set_strength(out);
     return check(out, err);
 }
 
-/* What the answer repeats: all fields, the pictures only if they are wanted. */
+/* Keeps the fields that the answer repeats: all fields, but pictures only if the client wants
+ * them. */
 static bool keep_parameters(struct sdapi_request *out, struct error *err) {
     json_t *fields = out->parameters;
     bool wanted = false;

@@ -9,8 +9,8 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define NO_LEVELS SCHEDULER_OPTION_COUNT
 
-/* The first is replaced by a sampler's own. What AUTOMATIC1111's polyexponential has beside the
- * exponential one is a rho, which is 1 there. */
+/* The first, "automatic", is replaced by the sampler's own schedule. Polyexponential is the same as
+ * exponential here: AUTOMATIC1111's additional rho is 1. */
 static const struct sdapi_schedule schedules[] = {
     { "automatic", "Automatic", { NULL }, -1, false, SPACING_LINSPACE, NO_LEVELS },
     { "uniform", "Uniform", { NULL }, -1, true, SPACING_LINSPACE, NO_LEVELS },
@@ -86,7 +86,7 @@ const struct sdapi_schedule *sdapi_schedule_at(size_t index) {
 
 /* --- finding --- */
 
-/* `length` bytes of `text` are `name`. */
+/* Returns whether the `length` bytes of `text` are `name`, ignoring case. */
 static bool is(const char *text, size_t length, const char *name) {
     return name && strlen(name) == length && strncasecmp(text, name, length) == 0;
 }
@@ -115,7 +115,7 @@ static const struct sdapi_schedule *find_schedule(const char *text) {
     return NULL;
 }
 
-/* "DPM++ 2M Karras": the sampler before a space and a schedule behind it. */
+/* Finds "DPM++ 2M Karras": the name of a sampler, a space and the name of a schedule. */
 static const struct sdapi_sampler *find_both(
     const char *text, const struct sdapi_schedule **schedule) {
     for (const char *space = strchr(text, ' '); space; space = strchr(space + 1, ' ')) {
@@ -139,7 +139,7 @@ static bool refuse_schedule(const char *schedule, const char *why, struct error 
     return error_field(err, "scheduler", value, "%s%s", why, names);
 }
 
-/* Whether our scheduler can go down that list. */
+/* Returns whether the native scheduler supports the schedule's spacing and levels. */
 static bool goes_with(enum scheduler_kind kind, const struct sdapi_schedule *schedule) {
     return (scheduler_known_words(kind, OPTION_TIMESTEP_SPACING) & 1u << schedule->spacing) &&
            (schedule->levels == NO_LEVELS || scheduler_has_option(kind, schedule->levels));
@@ -178,7 +178,7 @@ void sdapi_sampling_choose(
         scheduler_choose(out, OPTION_STEPS_OFFSET, 1);
         scheduler_choose(out, OPTION_SET_ALPHA_TO_ONE, false);
         return;
-    case SCHEDULER_UNIPC: /* AUTOMATIC1111's defaults: order 3, B(h) = h, down to the least noise */
+    case SCHEDULER_UNIPC: /* AUTOMATIC1111's defaults: order 3, B(h) = h, lowest noise at the end */
         scheduler_choose(out, OPTION_TIMESTEP_SPACING, SPACING_LINSPACE);
         scheduler_choose(out, OPTION_FINAL_SIGMAS_TYPE, FINAL_SIGMA_MIN);
         scheduler_choose(out, OPTION_SOLVER_ORDER, 3);
@@ -215,7 +215,7 @@ static json_t *sampler_json(const struct sdapi_sampler *sampler) {
     bool ok = options != NULL;
     if (ok && sampler->schedule)
         ok = json_object_set_new(options, "scheduler", json_string(sampler->schedule)) == 0;
-    if (ok && sampler->two_calls) /* these options are texts or true */
+    if (ok && sampler->two_calls) /* false options are left out */
         ok = json_object_set_new(options, "second_order", json_true()) == 0;
     if (ok && sampler->brownian)
         ok = json_object_set_new(options, "brownian_noise", json_true()) == 0;
@@ -232,7 +232,7 @@ static json_t *schedule_json(const struct sdapi_schedule *schedule) {
         "default_rho", schedule->default_rho, "need_inner_model", schedule->need_inner_model);
 }
 
-/* A failed append, as all that fails here, is one of memory. */
+/* Takes over `item`. Returns false if memory is short, also if `item` is NULL for that reason. */
 static bool append(json_t *list, json_t *item) {
     return json_array_append_new(list, item) == 0;
 }

@@ -1,4 +1,4 @@
-/* AUTOMATIC1111's samplers and schedules, and the native scheduler and options each stands for. */
+/* AUTOMATIC1111's samplers and schedules, and their native schedulers and options. */
 #ifndef SERVER_SDAPI_SAMPLERS_H
 #define SERVER_SDAPI_SAMPLERS_H
 
@@ -12,45 +12,46 @@ struct sdapi_schedule {
     const char *aliases[SDAPI_ALIASES_MAX]; /* ends with NULL */
     double default_rho;                     /* -1: none */
     bool need_inner_model;                  /* as GET /sdapi/v1/schedulers reports it */
-    enum timestep_spacing spacing;   /* of the levels, or of the ends between which they lie */
-    enum scheduler_option_id levels; /* use_..._sigmas; SCHEDULER_OPTION_COUNT: none */
+    enum timestep_spacing spacing;          /* gives the levels, or only their two ends */
+    enum scheduler_option_id levels;        /* use_..._sigmas; SCHEDULER_OPTION_COUNT: none */
 };
 
 struct sdapi_sampler {
     const char *name;                       /* "DPM++ 2M" */
     const char *aliases[SDAPI_ALIASES_MAX]; /* ends with NULL */
     enum scheduler_kind kind;
-    const char *schedule;     /* its automatic schedule, by name; NULL: "uniform" */
-    bool own_timesteps;       /* no schedule applies to it */
+    const char *schedule;     /* the name of its own schedule; NULL: "uniform" */
+    bool own_timesteps;       /* schedules do not apply to it */
     bool takes_eta;           /* uses the request's eta */
-    double default_eta;       /* if it takes one */
-    bool two_calls, brownian; /* as GET /sdapi/v1/samplers reports it */
+    double default_eta;       /* used only if takes_eta */
+    bool two_calls, brownian; /* as GET /sdapi/v1/samplers reports them */
 };
 
 /* The sampler and schedule of a request. */
 struct sdapi_sampling {
     const struct sdapi_sampler *sampler;
-    const struct sdapi_schedule *schedule; /* never "automatic": replaced by the sampler's own */
+    const struct sdapi_schedule *schedule; /* the sampler's own, never "automatic" */
 };
 
-/* Enumerates the samplers; NULL past the last. */
+/* Returns sampler `index`; NULL past the last. */
 const struct sdapi_sampler *sdapi_sampler_at(size_t index);
-/* Enumerates the schedules; NULL past the last. The first is "automatic", a placeholder. */
+/* Returns schedule `index`; NULL past the last. The first is "automatic", a placeholder. */
 const struct sdapi_schedule *sdapi_schedule_at(size_t index);
 
-/* Finds a sampler and a schedule. `sampler` is a name or an alias; a schedule may follow it ("DPM++
- * 2M Karras") and then takes precedence over `schedule`. `schedule` is a name, a label or an alias;
- * NULL: "automatic". Case is ignored. ERROR_INVALID without a field, "Sampler not found" as in
- * AUTOMATIC1111, for an unknown sampler; with the field "scheduler" for an unknown schedule or one
- * that the sampler does not support here. */
+/* Finds a sampler and a schedule; case is ignored. `sampler` is a name or an alias. A schedule may
+ * follow it ("DPM++ 2M Karras"), and then replaces `schedule`. `schedule` is a name, a label or an
+ * alias; NULL: "automatic". For an unknown sampler the error is ERROR_INVALID without a field,
+ * "Sampler not found" as in AUTOMATIC1111. For a schedule that is unknown, or not supported with
+ * this sampler, the error's field is "scheduler". */
 bool sdapi_sampling_find(const char *sampler, const char *schedule, struct sdapi_sampling *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Translates to the native scheduler and its options. `eta`: NULL for the sampler's default. */
+/* Translates the sampling to a native scheduler and its options. `eta` may be NULL: the sampler's
+ * default is used. */
 void sdapi_sampling_choose(
     const struct sdapi_sampling *sampling, const double *eta, struct scheduler_choice *out);
 
-/* The answers of GET /sdapi/v1/samplers and /schedulers; NULL when memory is short. */
+/* Return the answers of GET /sdapi/v1/samplers and /schedulers; NULL when memory is short. */
 json_t *sdapi_samplers_json(void);
 json_t *sdapi_schedules_json(void);
 

@@ -9,7 +9,7 @@
 
 const char *const sdapi_json_or_none[] = { "application/json", "", NULL };
 
-/* {"detail": [{"type", "loc": ["body", FIELD], "msg", "input"}]} */
+/* Returns {"detail": [{"type", "loc": ["body", FIELD], "msg", "input"}]}. */
 static json_t *field_json(const struct error *err) {
     const char *field = sdapi_field_name(err->param);
     const char *where = strcmp(field, "Idempotency-Key") == 0 ? "header" : "body";

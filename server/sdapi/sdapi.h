@@ -5,14 +5,15 @@
 #include "server/http/dialect.h"
 #include "server/http/route.h"
 
-/* Errors as FastAPI writes them: {"detail": TEXT}, or for status 422 a list of fields and
+/* Writes errors as FastAPI does: {"detail": TEXT}, or for status 422 a list of fields and
  * reasons. */
 extern const struct dialect dialect_sdapi;
 
-/* For content_types: JSON, or no body. */
+/* A value for content_types: JSON, or no body. */
 extern const char *const sdapi_json_or_none[];
 
-/* Returns the name of the loaded checkpoint, "" if there is none. Valid as long as the engine. */
+/* Returns the name of the loaded checkpoint, or "" if there is none. Valid as long as the engine
+ * exists. */
 const char *sdapi_model_name(struct http_server *server);
 
 /* Answers with the JSON value null. */

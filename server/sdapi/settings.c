@@ -28,7 +28,8 @@ static json_t *write_format(const struct sdapi_settings *s) {
         s->samples_format == PICTURE_JPEG ? "jpg" : picture_format_name(s->samples_format));
 }
 
-/* "NV" is AUTOMATIC1111's own computation of what an NVIDIA GPU draws, and so is ours. */
+/* In AUTOMATIC1111 "NV" computes the numbers that an NVIDIA GPU would draw. RNG_CUDA does the same,
+ * so "GPU" and "NV" mean the same here. */
 static bool read_randn_source(struct sdapi_settings *s, const json_t *value, struct error *err) {
     const char *name = json_string_value(value);
     if (!name || (strcmp(name, "GPU") != 0 && strcmp(name, "NV") != 0 && strcmp(name, "CPU") != 0))
@@ -78,7 +79,7 @@ void sdapi_settings_init(struct sdapi_settings *settings) {
         field_reset(&settings_table[i].field, settings);
 }
 
-/* With these there is one value that we are like; `other` is another word for it. */
+/* Options that may have only one value here. `other` is another spelling of that value. */
 static const struct {
     const char *name, *value, *other; /* as JSON */
 } fixed[] = {
@@ -94,8 +95,8 @@ static const struct {
     { "sd_hypernetwork", "\"None\"", NULL },
 };
 
-/* What AUTOMATIC1111's page does with pictures that are there, and with files that we do not write.
- */
+/* Options that are ignored: they concern AUTOMATIC1111's own page, or files that we do not
+ * write. */
 static const char *const ignored[] = { "samples_save", "grid_save", "save_images_add_number",
     "save_init_img", "return_grid", "return_mask", "return_mask_composite", "enable_pnginfo",
     "do_not_show_images", "show_progressbar", "show_progress_type", "show_progress_grid",

@@ -1,5 +1,5 @@
-/* AUTOMATIC1111's options, as far as they have a meaning here. POST /sdapi/v1/options sets them for
- * all requests of this dialect, override_settings for one. */
+/* AUTOMATIC1111's options, as far as they have an effect here. POST /sdapi/v1/options sets them for
+ * all requests of this dialect, override_settings for one request. */
 #ifndef SERVER_SDAPI_SETTINGS_H
 #define SERVER_SDAPI_SETTINGS_H
 
@@ -13,13 +13,13 @@ struct sdapi_settings {
     int jpeg_quality; /* also for WebP */
     enum rng_kind rng;
     bool live_previews;
-    int preview_every; /* steps; 0 or less: no previews */
+    int preview_every; /* in steps; 0 or less: no previews */
 };
 
 void sdapi_settings_init(struct sdapi_settings *settings);
 
-/* Reads `options`, a JSON object, into *settings. Leaves `sd_model_checkpoint` to the caller.
- * Ignores options that only concern the look of AUTOMATIC1111's own page. For any other option
+/* Reads `options`, a JSON object, into *settings. The caller handles `sd_model_checkpoint`. Options
+ * that only concern AUTOMATIC1111's own page are ignored. For any other unsupported option,
  * ERROR_INVALID names the field with `prefix` before it, and *settings is unchanged. */
 bool sdapi_settings_read(struct sdapi_settings *settings, const json_t *options, const char *prefix,
     struct error *err) __attribute__((warn_unused_result));

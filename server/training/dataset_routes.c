@@ -1,6 +1,7 @@
-/* Data sets over HTTP: GET /datasets, GET, PUT and DELETE /datasets/{name}. A PUT is a tar archive,
- * plain or gzip: it goes to a file while it comes, and an unpacker's thread takes it apart, until
- * its client leaves or the server stops. Walkers do what looks at a whole data set. */
+/* Data sets over HTTP: GET /datasets, GET, PUT and DELETE /datasets/{name}. The body of a PUT is a
+ * tar archive, plain or gzip. It is written to a file as it arrives. Then an unpacker thread
+ * unpacks it, unless the client leaves or the server stops. Walker threads do the work that reads a
+ * whole data set. */
 #include "server/training/dataset_routes.h"
 
 #include "queue/queue.h"
@@ -17,17 +18,17 @@
 struct dataset_task {
     struct task task;            /* the first member */
     struct dataset_store *store; /* borrowed */
-    struct queue *queue;         /* borrowed; NULL: no jobs are kept */
+    struct queue *queue;         /* borrowed; NULL: this daemon has no jobs */
     struct viewer viewer;
     char name[DATASET_NAME_MAX_BYTES + 1];
-    struct dataset_upload *upload; /* owned until it ends */
+    struct dataset_upload *upload; /* owned; NULL: none, or ended */
 };
 
 static struct dataset_store *store_of(const struct exchange *exchange) {
     return exchange->server->options.datasets;
 }
 
-/* What stands below the prefix in the target. */
+/* Reads the name from the path of the target. */
 static bool read_name(
     const struct exchange *exchange, char name[DATASET_NAME_MAX_BYTES + 1], struct error *err) {
     size_t length;
@@ -52,7 +53,7 @@ static bool is_open_named(const struct exchange *exchange, struct error *err) {
     return is_open(exchange, err) && read_name(exchange, name, err);
 }
 
-/* --- What loaders do --- */
+/* --- On the workers' threads --- */
 
 static struct dataset_task *task_of(struct task *task) {
     return (struct dataset_task *)task;
@@ -68,7 +69,7 @@ static bool describe(struct task *task, struct error *err) {
     return dataset_store_describe(t->store, t->name, &task->json, err);
 }
 
-/* Whether what a job says is the data set, or a folder in it. */
+/* Returns whether the job's field `key` names the data set, or a folder in it. */
 static bool names(const json_t *request, const char *key, const char *dataset) {
     const char *text = json_string_value(json_object_get(request, key));
     const size_t length = strlen(dataset);
@@ -136,7 +137,7 @@ static bool list(struct task *task, struct error *err) {
     return task->json;
 }
 
-/* Takes over `upload`. */
+/* Starts a task. Takes over `upload`. */
 static enum MHD_Result start(struct exchange *exchange, struct workers *workers,
     bool (*run)(struct task *task, struct error *err), bool named, struct dataset_upload *upload) {
     struct error err = { 0 };
@@ -175,7 +176,7 @@ static enum MHD_Result handle_put(struct exchange *exchange) {
     return start(exchange, exchange->server->unpackers, end_upload, true, upload);
 }
 
-/* --- PUT's body --- */
+/* --- The body of PUT --- */
 
 static uint64_t upload_max_bytes(const struct exchange *exchange) {
     return exchange->server->options.dataset_max_bytes;

@@ -17,9 +17,9 @@ static char *dump(const json_t *json, size_t flags, struct error *err) {
     return text;
 }
 
-/* All that is said, and what it leaves to us: its seed too is decided now, so that the
- * job is the same however often it is begun; and its checkpoint, where that may change meanwhile.
- */
+/* Returns the complete request of the job, with the defaults of fields that the client did not set.
+ * The seed is chosen here, so that every attempt of the job trains the same. The checkpoint is
+ * stored too if a switch could change it before the job runs. */
 static char *resolve(struct engine *engine, const json_t *body, struct error *err) {
     struct train_config config;
     struct pipeline_info info;
@@ -39,7 +39,8 @@ static char *resolve(struct engine *engine, const json_t *body, struct error *er
     return text;
 }
 
-/* The adapter's name that a job will want, a new reference; NULL for one that makes a model. */
+/* Returns the name of the adapter that a job will make, a new reference; NULL if it makes a whole
+ * model. */
 static json_t *adapter_name(const char *request) {
     json_t *json = json_loads(request, 0, NULL), *name = NULL;
     const char *method = json_string_value(json_object_get(json, "method"));
@@ -49,8 +50,9 @@ static json_t *adapter_name(const char *request) {
     return name;
 }
 
-/* Of two jobs that make an adapter of one name the second could only end with nothing. Clerks are
- * one thread, so that nobody comes between this and what follows. */
+/* Refuses the job if another job makes an adapter of the same name, because the second one could
+ * not be stored. There is only one clerk thread, so no other job is added between this check and
+ * the enqueue. */
 static bool name_is_free(const struct train_order *order, const char *request, struct error *err) {
     const struct job_filter waiting = {
         .states = 1u << JOB_QUEUED | 1u << JOB_RUNNING | 1u << JOB_PAUSED, .type = JOB_TYPE_TRAIN
@@ -93,7 +95,7 @@ bool train_order_place(const struct train_order *order, const json_t *body, cons
         .type = JOB_TYPE_TRAIN, .owner = order->viewer.name, .caller = order->caller.text
     };
     bool known = false;
-    char *canonical = NULL; /* the same however it was written */
+    char *canonical = NULL; /* equal for equal JSON, however written */
     if (order->key[0]) {
         canonical = dump(body, JSON_SORT_KEYS | JSON_ENCODE_ANY, err);
         if (!canonical)
@@ -136,5 +138,5 @@ void train_order_init(struct train_order *order, const struct exchange *exchange
     order->viewer = viewer_of(exchange);
     order->caller = caller_of(exchange);
     if (!jobs_read_key(exchange, order->key, NULL))
-        order->key[0] = 0; /* it was refused before */
+        order->key[0] = 0; /* an invalid key was refused before */
 }

@@ -1,4 +1,5 @@
-/* base64 against RFC 4648's own vectors (section 10), and what is no base64. */
+/* Base64 against the test vectors of RFC 4648 (section 10), and against input that is not
+ * base64. */
 #include "base/text/base64.h"
 #include "tests/check.h"
 
@@ -25,7 +26,7 @@ static void vectors_both_ways(void) {
     }
 }
 
-/* Every byte in every place of a group. */
+/* Every byte value at every position in a group of three. */
 static void all_bytes_come_back(void) {
     uint8_t bytes[259];
     for (size_t i = 0; i < sizeof(bytes); i++)
@@ -58,8 +59,8 @@ static void what_is_wrong_is_found(void) {
     }
 }
 
-/* RFC 4648, 3.5: the bits of the last digit that no byte takes are 0, four of "XX==" and two of
- * "XXX=". */
+/* RFC 4648, section 3.5: the last digit's unused bits must be 0. "XX==" has four of them, "XXX="
+ * has two. */
 static void bits_that_no_byte_takes_are_zero(void) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     int taken[3] = { 0 };

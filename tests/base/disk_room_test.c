@@ -1,5 +1,5 @@
-/* Room on a disk of 1,000 MiB that stands in for a real one: what is set aside, and what is refused
- * to keep a twentieth of it for jobs. */
+/* A simulated disk of 1,000 MiB: how much is reserved for an upload, and which uploads are refused
+ * because a twentieth of the disk is kept for jobs. */
 #include "base/disk_room.h"
 #include "tests/check.h"
 
@@ -10,12 +10,12 @@
 #define MIB ((uint64_t)1 << 20)
 #define DISK (1000 * MIB)
 #define KEPT (50 * MIB) /* a twentieth */
-#define STEP (64 * MIB) /* how much is set aside ahead */
+#define STEP (64 * MIB) /* size of one reservation */
 
 static uint64_t disk_bytes = DISK, free_bytes, set_aside;
-static int refusal; /* errno of the next fallocate; 0: it works */
+static int refusal; /* errno of the next fallocate; 0: success */
 
-/* The linker puts them in the place of the C library's. */
+/* The linker calls these instead of the C library's functions. */
 int __wrap_fstatvfs(int fd, struct statvfs *out);
 int __wrap_fstatvfs64(int fd, struct statvfs *out);
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t length);
@@ -24,7 +24,7 @@ int __wrap_fallocate64(int fd, int mode, off_t offset, off_t length);
 int __wrap_fstatvfs(int fd, struct statvfs *out) {
     (void)fd;
     *out = (struct statvfs){ .f_frsize = 4096,
-        .f_bsize = 65536, /* another unit, in which nothing is counted */
+        .f_bsize = 65536, /* must be ignored: f_frsize is the unit */
         .f_blocks = disk_bytes / 4096,
         .f_bavail = free_bytes / 4096 };
     return 0;

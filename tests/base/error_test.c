@@ -14,7 +14,8 @@ static void field_errors_name_field_value_and_allowed(void) {
     CHECK(error_http_status(err.code) == 400, "%d", error_http_status(err.code));
 }
 
-/* Where a buffer ends inside a character, the text ends before it: 63 and 127 bytes fit. */
+/* A text that would end inside a character is cut before that character. Lengths of 63 and 127
+ * bytes fit whole. */
 static void long_texts_are_cut_between_characters(void) {
     static const char *const characters[] = { "\xc3\xa9", "\xe7\x8c\xab", "\xf0\x9f\x90\x88" };
     for (size_t i = 0; i < 3; i++)

@@ -1,5 +1,5 @@
-/* A mapped file that somebody cuts short or overwrites: no signal ends the process, and the map
- * says that it is no longer what was opened. */
+/* A mapped file that is truncated or overwritten: no signal ends the process, and file_map_intact
+ * reports that the file has changed. */
 #include "base/file_map.h"
 #include "tests/check.h"
 
@@ -45,7 +45,7 @@ static void untouched_file_is_intact(void) {
     file_map_close(&map);
 }
 
-/* Cut before anything was read, so that the pages must come from the file. */
+/* The file is cut before anything was read, so the pages are not in memory yet. */
 static void cut_file_reads_as_zeros(off_t length) {
     fill_file();
     struct file_map map = open_map();
@@ -57,7 +57,7 @@ static void cut_file_reads_as_zeros(off_t length) {
     CHECK(!file_map_intact(&map, &err), "a cut file passes for whole");
     CHECK(err.code == ERROR_IO, "code %d", (int)err.code);
     CHECK_CONTAINS(err.message, "changed while it was read");
-    /* Whole again, but with a page of zeros in the map. */
+    /* The file is whole again, but the map still has a page of zeros. */
     fill_file();
     CHECK(!file_map_intact(&map, &err), "a mended file passes for what was read");
     file_map_close(&map);
@@ -74,8 +74,8 @@ static void overwritten_file_is_noticed(void) {
     file_map_close(&map);
 }
 
-/* Called by the code under test in munmap's place: `during_munmap` runs while the range is free and
- * file_map_close has not returned. */
+/* Replaces munmap for the code under test. `during_munmap` runs while the range is free and
+ * file_map_close has not returned yet. */
 static void (*during_munmap)(void);
 int __real_munmap(void *address, size_t bytes);
 int __wrap_munmap(void *address, size_t bytes);
@@ -90,7 +90,8 @@ int __wrap_munmap(void *address, size_t bytes) {
 
 static struct file_map second;
 
-/* As another thread might: takes the range, and has its file cut short and read. */
+/* Does what another thread might do: maps the file into the free range, truncates the file and
+ * reads it. */
 static void open_cut_and_read(void) {
     second = open_map();
     CHECK(truncate(path, 2 * 4096) == 0, "cannot cut %s", path);
@@ -105,7 +106,8 @@ static void damage_is_charged_to_the_map_that_has_the_range(void) {
     during_munmap = open_cut_and_read;
     file_map_close(&first);
     CHECK(second.bytes == range, "the range was not taken again, so nothing is shown");
-    /* The file is whole again, and as old as it was: only the damage tells. */
+    /* The file is whole again and has its old date: only the recorded damage shows that it
+     * changed. */
     fill_file();
     const struct timespec times[2] = { second.modified, second.modified };
     CHECK(utimensat(AT_FDCWD, path, times, 0) == 0, "cannot date %s", path);
@@ -114,14 +116,14 @@ static void damage_is_charged_to_the_map_that_has_the_range(void) {
     file_map_close(&second);
 }
 
-/* The handler is for our maps only. */
+/* The SIGBUS handler ignores memory that no file_map owns. */
 static void other_sigbus_still_kills(void) {
     struct file_map map = open_map();
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         signal(SIGALRM, SIG_DFL);
-        alarm(10); /* should it loop */
+        alarm(10); /* in case it loops */
         fill_file();
         int fd = open(path, O_RDONLY);
         const volatile char *bytes = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -131,7 +133,7 @@ static void other_sigbus_still_kills(void) {
     }
     int status = 0;
     waitpid(child, &status, 0);
-    /* A sanitizer reports the signal and ends with a status, or a signal, of its own. */
+    /* A sanitizer reports the signal, then exits with its own status or signal. */
     const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     CHECK(number == SIGBUS || number == SIGABRT || (WIFEXITED(status) && WEXITSTATUS(status) > 2),
         "the child ended with status %d", status);

@@ -1,5 +1,5 @@
-/* Writing a file where something is already, beside what open(2), rename(2) and the shell's ">" do
- * there; reading with a ceiling. */
+/* Writing over existing files, compared with what open(2), rename(2) and the shell's ">" do there;
+ * reading with a size limit. */
 #include "base/file.h"
 #include "tests/check.h"
 
@@ -15,11 +15,11 @@
 
 static char folder[] = "/tmp/file_test.XXXXXX";
 
-/* What has come to the disk, and in which order: the linker puts these two in the place of the C
- * library's. */
+/* Records the order of syncs and renames. The linker calls the wrappers below instead of the C
+ * library's functions. */
 static struct {
-    ino_t synced;           /* the last that was */
-    int renames, too_early; /* too_early: what had a new name was not synced */
+    ino_t synced;           /* the file synced last */
+    int renames, too_early; /* too_early: renames before the file was synced */
     bool is_folder_synced;  /* since the last rename */
 } disk;
 
@@ -83,8 +83,8 @@ static int files_in_folder(void) {
     return count - 2; /* . and .. */
 }
 
-/* As with open(2): a new file's mode is 0666 without the umask's bits, an old file keeps its own.
- */
+/* As with open(2): a new file gets mode 0666 without the umask's bits, an existing file keeps its
+ * mode. */
 static void modes_are_those_of_the_umask_or_of_the_old_file(void) {
     struct error err = { 0 };
     const char *path = in_folder("mode");
@@ -111,7 +111,7 @@ static void a_reader_keeps_the_old_file(void) {
     check_content(path, "other");
 }
 
-/* Power may fail at any moment: the name stands for all of the old bytes or all of the new ones. */
+/* Even if the power fails, the name leads to all of the old bytes or to all of the new ones. */
 static void a_name_comes_after_its_bytes(void) {
     struct error err = { 0 };
     disk.renames = disk.too_early = 0;
@@ -138,7 +138,7 @@ static void links_stay_links(void) {
     check_content(in_folder("later"), "made");
 }
 
-/* The bytes come out of the other end of a FIFO, and it stays one. */
+/* The bytes reach the reader of a FIFO, and the FIFO is not replaced by a file. */
 static void fifos_and_devices_are_written_through(void) {
     struct error err = { 0 };
     struct stat st;
@@ -152,14 +152,14 @@ static void fifos_and_devices_are_written_through(void) {
         got);
     close(fd);
     CHECK(lstat(fifo, &st) == 0 && S_ISFIFO(st.st_mode), "the FIFO became a file");
-    /* A terminal of its own: broken code must not reach a device that others need. */
+    /* A new pseudo-terminal: a bug here must not write to a device that is in use. */
     int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
     if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0)
         return;
     const char *device = ptsname(terminal);
     CHECK(file_check_writable(device, &err) && write_text(device, "seen", &err), "%s", err.message);
     memset(got, 0, sizeof(got));
-    /* It hands on what is written in parts, when it likes. */
+    /* A terminal may deliver the bytes in several parts, after some time. */
     struct pollfd shown = { .fd = terminal, .events = POLLIN };
     for (ssize_t n = 0, more; n < 4 && poll(&shown, 1, 10000) == 1; n += more)
         if ((more = read(terminal, got + n, sizeof(got) - 1 - (size_t)n)) <= 0)
@@ -168,7 +168,7 @@ static void fifos_and_devices_are_written_through(void) {
     close(terminal);
 }
 
-/* As a full disk does: a write stops short with an error. */
+/* A write stops part-way with an error, as on a full disk. */
 static void a_failure_leaves_the_old_file(void) {
     struct error err = { 0 };
     struct rlimit before;
@@ -206,8 +206,8 @@ static void standard_output_is_a_dash(void) {
     close(kept);
 }
 
-/* The other end of a pipe may have been told not to wait, which holds for both sides of a terminal
- * or of an inherited descriptor: a full one is no error. */
+/* O_NONBLOCK can be set from the other end: on a terminal or an inherited descriptor both ends
+ * share it. A full pipe is therefore no error; the write waits. */
 static void a_full_pipe_is_waited_for(void) {
     enum { SIZE = 1 << 20 }; /* far more than a pipe holds */
     struct error err = { 0 };
@@ -220,7 +220,7 @@ static void a_full_pipe_is_waited_for(void) {
     if (reader == 0) {
         ssize_t n, sum = 0;
         close(ends[1]);
-        usleep(50000); /* until it is full */
+        usleep(50000); /* until the pipe is full */
         while ((n = read(ends[0], bytes, SIZE)) > 0)
             sum += n;
         _exit(sum != SIZE);
@@ -237,7 +237,7 @@ static void a_full_pipe_is_waited_for(void) {
     free(bytes);
 }
 
-/* As above for what is read. */
+/* An empty pipe with O_NONBLOCK is no error either; the read waits. */
 static void an_empty_pipe_is_waited_for(void) {
     struct error err = { 0 };
     int ends[2];
@@ -289,7 +289,7 @@ static void what_cannot_be_written_is_known_before(void) {
     CHECK(files_in_folder() == before, "asking left a file");
 }
 
-/* In a process without root's rights, to whom every folder is open. */
+/* Runs in a process that is not root: for root every folder is open. */
 static void without_rights(void) {
     const char *closed = in_folder("closed");
     char inside[128], fresh[128];
@@ -349,7 +349,7 @@ static void a_tree_goes_and_what_its_links_lead_to_stays(void) {
     file_remove_tree(at, "tree");
     CHECK(!file_is_folder(in_folder("tree")), "it is gone");
     CHECK(file_exists(in_folder("outside/x")), "what its links led to is not");
-    /* What has the name of a tree may be a link too. */
+    /* The name of the tree itself may be a link. */
     CHECK(symlinkat("outside", at, "tree") == 0, "a link in its place");
     file_remove_tree(at, "tree");
     CHECK(file_exists(in_folder("outside/x")), "what a link leads to is not");

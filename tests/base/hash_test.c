@@ -1,5 +1,5 @@
-/* Against the test vectors that the algorithm's authors publish (draft-eastlake-fnv, appendix C).
- */
+/* Hashes against the test vectors published by the algorithm's authors (draft-eastlake-fnv,
+ * appendix C). */
 #include "base/hash.h"
 #include "tests/check.h"
 

@@ -1,4 +1,4 @@
-/* What base/json adds to jansson. */
+/* The functions that base/text/json adds to jansson. */
 #include "base/text/json.h"
 
 #include "base/limits.h"
@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Unicode 15, table 3-7: the well-formed sequences and their nearest neighbours that are not. */
+/* Unicode 15, table 3-7: the well-formed sequences, and the most similar sequences that are not
+ * well-formed. */
 static void stray_bytes_are_replaced(void) {
 #define BAD "\xef\xbf\xbd"
     static const struct {
@@ -19,7 +20,7 @@ static void stray_bytes_are_replaced(void) {
         { "ab\xf0\x9f\x90", "ab" }, /* cut */
         { "\xff"
           "ab",
-            BAD "ab" },                                 /* never a byte of UTF-8 */
+            BAD "ab" },                                 /* never valid in UTF-8 */
         { "\xe7\x8c: \xc3\xa9", BAD BAD ": \xc3\xa9" }, /* cut in the middle */
         { "\xc0\xaf", BAD BAD },                        /* overlong */
         { "\xe0\x9f\xbf", BAD BAD BAD },                /* overlong */
@@ -63,7 +64,7 @@ static void nesting_and_repetition_are_bounded(void) {
     json_decref(value);
 }
 
-/* [,,,...], which is not JSON either: nobody reads as far as to see that. */
+/* [,,,...] is not JSON at all, but the count of values is checked before the syntax. */
 static void values_are_bounded(void) {
     struct error err = { 0 };
     char *text = malloc(JSON_MAX_VALUES + 2);
@@ -81,7 +82,7 @@ static void values_are_bounded(void) {
     free(text);
 }
 
-/* What the next test counts: bytes that jansson asks for. */
+/* The bytes that jansson allocates; the next test counts them. */
 static size_t asked_bytes;
 
 static void *count_malloc(size_t size) {
@@ -118,7 +119,7 @@ static void requests_are_bounded_before_memory_is_spent(void) {
     free(text);
 }
 
-/* As json_dumps has it, which is cut. */
+/* A description is the beginning of what json_dumps returns. */
 static void descriptions_are_cut_and_cost_what_they_show(void) {
     static const char *const texts[] = { "null", "[]", "{}", "0.1", "-7", "true", "\"a\\nb\"",
         "[1,2,[3,{\"a\":[]}],\"\\u0001\"]", "{\"a\":{\"b\":[0.1,null]},\"c\":\"d\"}",
@@ -179,7 +180,7 @@ static void integers_are_exact(void) {
         { "-7", true, -7 },
         { "9223372036854775807", true, INT64_MAX },
         { "9007199254740992.0", true, INT64_C(9007199254740992) },
-        { "9007199254740994.0", false, 0 }, /* past 2^53 a double may have been rounded */
+        { "9007199254740994.0", false, 0 }, /* past 2^53 it may have been rounded */
         { "4.5", false, 0 },
         { "1e300", false, 0 },
         { "\"4\"", false, 0 },
@@ -196,7 +197,8 @@ static void integers_are_exact(void) {
     }
 }
 
-/* As diffusers 0.42 saves DPMSolverMultistepScheduler, but for keys left out. */
+/* A scheduler configuration as diffusers 0.42 saves it for DPMSolverMultistepScheduler, with some
+ * keys left out. */
 static void infinities_of_python_are_null(void) {
     static const char written[] =
         "{\n  \"lambda_min_clipped\": -Infinity,\n  \"to\": [Infinity, 1],\n"

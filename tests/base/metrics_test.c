@@ -1,5 +1,5 @@
-/* Counting from many threads at once, and the text format of Prometheus (exposition formats,
- * version 0.0.4), read here the way that format is written down. */
+/* Counting from many threads at once, and Prometheus' text format (exposition formats, version
+ * 0.0.4), parsed here as its specification says. */
 #include "base/metrics.h"
 
 #include "base/limits.h"

@@ -1,4 +1,4 @@
-/* What is written down of text that holds keys. */
+/* Masking of API keys in text that is logged. */
 #include "base/text/secrets.h"
 
 #include "tests/check.h"
@@ -20,7 +20,7 @@ int main(void) {
         { "LATENTD%5f" DIGITS, "LATENTD%5f*" },
         { "two: latentd_" DIGITS ", Latentd_" DIGITS ".", "two: latentd_*, Latentd_*." },
         { "cut off: latentd_01234567", "cut off: latentd_*" },
-        { "latentd_0123456", "latentd_0123456" },         /* too short for one */
+        { "latentd_0123456", "latentd_0123456" },         /* too short for a key */
         { "/srv/latentd_data/x", "/srv/latentd_data/x" }, /* a folder */
         { "latentd_latentd_" DIGITS, "latentd_latentd_*" },
         { "/info?key=my+own+key", "/info?key=*" },

@@ -1,5 +1,5 @@
-/* Against the examples of FIPS 180-4 (NIST's "SHA_All", and the million times "a"), in one piece
- * and in many. */
+/* SHA-256 against the examples of FIPS 180-4 (NIST's "SHA_All", and a million times "a"), hashed in
+ * one piece and in many. */
 #include "base/sha256.h"
 #include "tests/check.h"
 

@@ -1,4 +1,5 @@
-"""The commands and their options, on the pipeline without a model. usage: command_line.py EXECUTABLE MODEL"""
+"""The commands and their options, run on a fake pipeline without a model. usage: command_line.py
+EXECUTABLE MODEL"""
 import os
 import pty
 import re
@@ -25,7 +26,7 @@ def draw(*args, **more):
 
 
 def is_png(data):
-    """Whole, by its first and last bytes (PNG, sections 5.2 and 11.2.4)."""
+    """Whether the first and last bytes are those of a whole file (PNG, sections 5.2 and 11.2.4)."""
     return data.startswith(b"\x89PNG\r\n\x1a\n") and data.endswith(b"IEND\xaeB`\x82")
 
 
@@ -153,7 +154,8 @@ def pictures():
 
 
 def places():
-    """What is no plain file is written through, what was there keeps its mode; as a shell's > does."""
+    """Output files follow the rules of a shell's ">": pipes and devices are written through, and
+    an existing file keeps its mode."""
     with tempfile.TemporaryDirectory() as folder:
         r = draw("--prompt", "a", "--seed", "4", "-o", "-", cwd=folder, text=False)
         check(r.returncode == 0 and is_png(r.stdout), f"a picture alone: {r.stdout[:60]} {r.stderr}")
@@ -183,7 +185,8 @@ def places():
 
 
 def places_that_cannot_be():
-    """Said at once: of a model that is not there nothing is heard."""
+    """An unusable output file is refused before the model is loaded: the model here does not
+    exist, and no message mentions it."""
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(folder + "/dir")
         os.mkdir(folder + "/many-2.png")
@@ -210,10 +213,10 @@ def places_that_cannot_be():
 
 
 def prompts():
-    """A prompt from anywhere is the one that the picture was drawn of."""
+    """The prompt is used unchanged, whether it comes from an argument, a file or standard input."""
     def infotext(*args, **more):
         r = draw("-o", "-", "-q", *args, text=False, **more)
-        cut = b"warning: prompt: only the first 75 tokens were used"  # of a long one
+        cut = b"warning: prompt: only the first 75 tokens were used"  # if it is long
         check(r.returncode == 0 and (not r.stderr or r.stderr.startswith(cut)), f"{args}: {r.stderr[:200]}")
         found = re.search(rb"parameters\0+([^\0]*)\nSteps: ", r.stdout)
         return found and found[1]
@@ -245,7 +248,8 @@ def prompts():
 
 
 def on_a_terminal(*args):
-    """Exit status and what a terminal shows of it."""
+    """Runs the program on a pseudo-terminal. Returns its exit status and what the terminal
+    showed."""
     main, side = pty.openpty()
     with subprocess.Popen([executable, *args], stdin=side, stdout=side, stderr=side) as p:
         os.close(side)
@@ -253,7 +257,7 @@ def on_a_terminal(*args):
         try:
             while piece := os.read(main, 4096):
                 shown += piece
-        except OSError:  # EIO is how the end of it looks
+        except OSError:  # EIO: the program closed its side
             pass
         os.close(main)
         return p.wait(60), shown.decode()
@@ -274,7 +278,7 @@ def quiet():
 
 
 def lost_output():
-    """What cannot be printed is a failure, as it is for cat and for every other tool."""
+    """Output that cannot be printed is a failure, as it is for cat and other tools."""
     rows = [["--help"], ["help"], ["--version"], ["inspect", MODEL], ["generate", "--help"],
             ["tune", "--model", "fake"], ["tune", "--model", "fake", "--json"],
             ["generate", "--model", "fake", "--prompt", "a", "-o", "x.png"],
@@ -287,7 +291,8 @@ def lost_output():
             check(r.returncode == 1 and "No space left" in r.stderr, f"{args}: {r.returncode} {r.stderr}")
             r = run(*args, preexec_fn=lambda: os.close(1), **more)
             check(r.returncode == 1 and "standard output" in r.stderr, f"{args}: {r.returncode} {r.stderr}")
-        # Whatever the length: one byte behind a full buffer, nothing is left for the last flush to fail with.
+        # Try every length around the buffer's size. If the buffer was flushed just before the end,
+        # the final flush has nothing to write and cannot report the error.
         lora = MODEL + "/loras/snow.safetensors"
         size = len(run("inspect", lora).stdout)
         for length in range(4090, 4104):

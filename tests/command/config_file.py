@@ -1,5 +1,5 @@
-"""latentd serve --config: what a file says, what it may not say, and that the command line counts more.
-usage: config_file.py EXECUTABLE [MODEL]"""
+"""latentd serve --config: what the file may contain, what is refused, and that command-line
+options override it. usage: config_file.py EXECUTABLE [MODEL]"""
 import json
 import os
 import subprocess

@@ -1,5 +1,6 @@
-"""The manual and the completions, made from the tables of options: every option of every command's help
-is in them; the manual is right roff (groff and man say so), bash completes. usage: forms.py EXECUTABLE"""
+"""The manual and the shell completions, which are generated from the option tables. They contain
+every option that a command's help shows; groff and man accept the manual, and bash completes.
+usage: forms.py EXECUTABLE"""
 import re
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ def output(*arguments):
 
 
 def complete(script, *words):
-    """What bash would offer for the last word."""
+    """Returns the completions that bash offers for the last word."""
     program = (f". {script}; COMP_WORDS=({' '.join(repr(w) for w in words)}); "
                f"COMP_CWORD={len(words) - 1}; _latentd 2>/dev/null; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
     return set(run("bash", "-c", program).stdout.split())

@@ -1,5 +1,5 @@
-"""`latentd generate --lora`, as often as there are adapters, by name and by file: the pixels that the daemon
-answers with for the same request. usage: generate_loras.py EXECUTABLE MODEL"""
+"""`latentd generate --lora`, given any number of times, by name and by file: it draws the same
+pixels as the daemon does for the same request. usage: generate_loras.py EXECUTABLE MODEL"""
 import os
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from lora_file import kohya_loha, kohya_lora
 executable, model = sys.argv[1:3]
 DRAW = {"prompt": "a red house on green hills", "seed": 11, "num_inference_steps": 3, "guidance_scale": 2.5,
         "width": 96, "height": 64}
-# What is given to --lora, each, and the same in a request. ALL is the folder of all adapters; in --lora-dir are
-# but snow and ink.
+# The values of --lora, and the same adapters as a request lists them. ALL is replaced by a folder
+# of all adapters; --lora-dir holds only snow and ink.
 CASES = [
     ([], []),
     (["snow"], [{"name": "snow"}]),
@@ -39,7 +39,8 @@ class Folders:
 
 
 def generate(folders, loras, flags):
-    """`latentd generate` with these, and what it wrote."""
+    """Runs `latentd generate`. Returns the finished process and the bytes of its picture, or
+    None."""
     given = [part for lora in loras for part in ("--lora", lora.replace("ALL", folders.all))]
     r = subprocess.run([executable, "generate", "--model", model, "--dtype", "f32", "--lora-dir", folders.some, "-q",
                         "-o", folders.out, *flags, *given], capture_output=True, text=True, timeout=250)

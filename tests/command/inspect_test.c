@@ -1,5 +1,5 @@
-/* What `latentd inspect` says about adapters of every format, told by names as the formats' own
- * writers spell them, and about files that are none. */
+/* What `latentd inspect` prints about adapters of every format, with tensor names as each format's
+ * own tools write them, and about files that are not adapters. */
 #include "command/inspect_checkpoint.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
@@ -11,7 +11,8 @@
 static char folder[] = "/tmp/latentd-test-XXXXXX";
 static char path[300];
 
-/* Tensors of f32 zeros, but for alphas, which are 8. */
+/* Returns what inspect prints for a file of f32 tensors with these names: all zeros, except that
+ * each alpha is 8. */
 static const char *inspect(const char *const *names, int rank, const char *key, const char *value) {
     static char text[8192];
     static float zeros[64 * 64], eight = 8;

@@ -1,6 +1,6 @@
-/* Starting noise from files, for models whose VAE is not SD-1.5's: a model's own latents load back
- * and are drawn from, bit for bit; those of another model are refused with both shapes. With sizes
- * of SD-1.5 taken for granted, AddressSanitizer sees the overrun. */
+/* Starting noise from files, for models with another VAE than SD-1.5's. A model's own latents load
+ * back and give the same bits; latents of another model are refused, with both shapes in the
+ * message. If the code assumed SD-1.5's sizes, AddressSanitizer would report the overrun. */
 #include "command/latents_file.h"
 #include "engine/loop/pipeline.h"
 #include "tests/check.h"
@@ -35,7 +35,8 @@ static struct pipeline *open_model(int index) {
     return pipeline;
 }
 
-/* One image of a few steps, from a file or from the seed; the caller finishes the result. */
+/* Draws one image in a few steps, with noise from a file or from the seed. The caller finishes the
+ * result. */
 static bool draw(struct pipeline *pipeline, const char *from, int width,
     struct generate_result *result, struct error *err) {
     char prompt[] = "a boat", *prompts[1] = { prompt };
@@ -74,7 +75,7 @@ static void a_models_own_latents_load_back(struct pipeline *pipeline, int index)
     CHECK(made.latent_channels == m->latent_channels && made.latent_width == side, "[%d][%d][%d]",
         made.latent_channels, made.latent_height, made.latent_width);
     CHECK(made.width == side * scale, "%d px", made.width);
-    /* What torch.randn gives for the seed, written and read, is what the seed gives. */
+    /* The seed's torch.randn noise, saved and loaded, must draw what the seed itself draws. */
     struct noise_generator generator;
     float *kept = made.latents;
     int64_t count = (int64_t)m->latent_channels * side * side;
@@ -90,7 +91,7 @@ static void a_models_own_latents_load_back(struct pipeline *pipeline, int index)
     CHECK(ok && memcmp(from_file.latents, made.latents, sizeof(float) * (size_t)count) == 0,
         "the file's noise draws other latents than the seed's");
     generate_result_finish(&from_file);
-    /* And the final latents, as `generate --save-latents` writes them. */
+    /* The final latents can be loaded too, as `generate --save-latents` writes them. */
     ok = latents_save(path, &made, &err) && draw(pipeline, path, side * scale, &from_seed, &err);
     CHECK(ok, "%s", err.message);
     printf("[1][%d][%d][%d] at %d px: from the file and from the seed, the same bits\n",
@@ -99,7 +100,8 @@ static void a_models_own_latents_load_back(struct pipeline *pipeline, int index)
     generate_result_finish(&made);
 }
 
-/* Their height is taken as a picture's, where it can be one, and the width is this model's. */
+/* The expected shape in the message has the file's height, if a picture can be that high, and this
+ * model's width. */
 static void anothers_are_refused(struct pipeline *pipeline, int index, int theirs) {
     const struct small_folder *m = &models[index], *t = &models[theirs];
     int scale = 1 << (m->vae_blocks - 1);

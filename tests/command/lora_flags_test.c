@@ -1,4 +1,4 @@
-/* What --lora NAME_OR_FILE[:WEIGHT[:TEXT_WEIGHT]] is taken for. */
+/* How --lora NAME_OR_FILE[:WEIGHT[:TEXT_WEIGHT]] is parsed. */
 #include "command/options/lora_flags.h"
 
 #include "tests/check.h"
@@ -25,7 +25,7 @@ static bool fill(
 
 static void names_and_files_have_weights(void) {
     static const struct {
-        const char *given, *name, *path; /* name NULL: it is refused; path NULL: it is a name */
+        const char *given, *name, *path; /* name NULL: refused; path NULL: it is a name */
         double weight, text_encoder_weight;
     } rows[] = {
         { "snow", "snow", NULL, 1, 1 },

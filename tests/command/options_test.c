@@ -1,5 +1,5 @@
-/* Command lines of a table that has every kind of option: what is taken, where it goes, what is
- * refused and with which words. Numbers beside what C's strtoll and strtod make of them. */
+/* Command lines for a table with every kind of option: what is accepted, where values are stored,
+ * what is refused and with which message. Numbers are compared with C's strtoll and strtod. */
 #include "command/options/options.h"
 #include "tests/check.h"
 
@@ -31,7 +31,7 @@ static const struct option_spec table[] = {
 
 static struct options parsed;
 
-/* Up to six words behind the command's name. */
+/* Parses up to six words after the command's name. */
 static bool parse(bool takes_argument, const char *const words[], struct error *err) {
     char name[] = "command";
     char *argv[8] = { name };
@@ -87,12 +87,12 @@ static void command_lines_are_read_strictly(void) {
     static const struct {
         bool takes_argument;
         const char *words[6];
-        const char *message; /* NULL: it is right */
+        const char *message; /* NULL: accepted */
     } rows[] = {
         { false, { "--model", "m" }, NULL },
         { true, { "--model", "m", "path" }, NULL },
         { true, { "-", "--model", "m" }, NULL },  /* "-" is an argument, as POSIX has it */
-        { false, { "--model", "--loud" }, NULL }, /* what stands behind an option is its value */
+        { false, { "--model", "--loud" }, NULL }, /* the next word is always the option's value */
         { false, { "--help" }, NULL },
         { false, { "--nonsense", "--help" }, "there is no option --nonsense" },
         { false, { "--model", "m", "-h", "--nonsense" }, NULL },
@@ -122,7 +122,7 @@ static void command_lines_are_read_strictly(void) {
 
 static void values_are_whole_and_in_range(void) {
     static const struct {
-        const char *name, *value, *allowed; /* NULL: it is right */
+        const char *name, *value, *allowed; /* NULL: accepted */
     } rows[] = {
         { "steps", "1", NULL },
         { "steps", "1000", NULL },
@@ -170,7 +170,7 @@ static void values_are_whole_and_in_range(void) {
     }
 }
 
-/* Every row, its letter, its value and its help in one column, whatever is long. */
+/* The help shows each option with its letter and value. All help texts start in the same column. */
 static void help_has_every_option(void) {
     const struct command_help help = { "latentd command", "What it does.", "  an example" };
     char *text = NULL;

@@ -1,5 +1,6 @@
-"""The real program on the bundled checkpoint: what latentd bench's JSON promises, in every dtype of the
-CPU; what --quiet leaves. usage: program.py EXECUTABLE MODEL"""
+"""The real program on the bundled checkpoint: the figures that latentd bench promises in its
+JSON, for every dtype of the CPU, and what --quiet still prints. usage: program.py EXECUTABLE
+MODEL"""
 import json
 import os
 import subprocess
@@ -23,7 +24,8 @@ def bench():
         check(report["activation_dtype"] == ("bf16" if bf16 else "f32") and
               used["linear"] == ("oneDNN, bf16" if bf16 else "f32"), f"{report['activation_dtype']}, {used}")
         check(report["dtype"] == dtype and report["width"] == report["height"] == 64, f"{report}")
-        # The rows of a batch are computed one by one: a product is large only if its one row is.
+        # Rows of a batch are computed one at a time, so a matrix product is large only if its
+        # single row is large.
         rows, tokens, channels = report.get("matmul_peak_shape", [0, 0, 0])
         check(rows == 1 and tokens >= 1024 and channels >= 1024, f"{dtype}: a product of {rows} x {tokens}")
         check(report["matmul_peak_flops_per_s"] > 0, f"{report}")

@@ -1,6 +1,6 @@
-"""The real program on the bundled checkpoint under limits of its address space and of its data, from
-just enough to start to plenty: a picture, or an error that says why, never a signal.
-usage: refused_memory.py EXECUTABLE MODEL [LEVELS]"""
+"""The real program on the bundled checkpoint with limited address space or data segment, from
+just enough to start up to plenty. It draws a picture or reports an error, and never dies of a
+signal. usage: refused_memory.py EXECUTABLE MODEL [LEVELS]"""
 import os
 import re
 import resource
@@ -32,7 +32,8 @@ def starts(kind, mib):
 
 
 def levels(kind, most_mib, count):
-    """From the least, to a MiB, under which the program starts at all, to `most_mib`."""
+    """Returns `count` limits in MiB: the first is the smallest at which the program starts, the
+    last is `most_mib`."""
     least, most = 1, 1024
     while most - least > 1:
         middle = (least + most) // 2
@@ -59,7 +60,7 @@ def generate(name, kind, mib, dtype):
 
 
 def serve(name, kind, mib):
-    """An exit before it listens or while it loads; or a daemon that answers."""
+    """The daemon exits (before it listens, or while it loads), or it answers."""
     log = tempfile.TemporaryFile()
     p = subprocess.Popen([executable, "serve", "--model", model, "--device", "cpu", "--listen",
                           "127.0.0.1:0"], preexec_fn=limited(kind, mib), env=environment,
@@ -78,7 +79,7 @@ def serve(name, kind, mib):
             check(d.get("/health").status == 200, f"{name} {mib} MiB: alive after {status}")
             p.send_signal(signal.SIGTERM)
         except OSError as e:
-            answer = repr(e).encode()  # it ended meanwhile
+            answer = repr(e).encode()  # the daemon has ended
     code = p.wait()
     killer.cancel()
     p.stdout.close()

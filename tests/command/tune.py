@@ -1,5 +1,5 @@
-"""latentd tune against workers that lie, die and give up: what is kept, what is said, what the file
-of choices survives. usage: tune.py EXECUTABLE"""
+"""latentd tune with workers that give wrong results, die or hang: what is kept, what is
+reported, and how a damaged file of choices is handled. usage: tune.py EXECUTABLE"""
 import json
 import os
 import subprocess
@@ -22,7 +22,7 @@ def tune(*arguments, model="fake"):
 
 
 def tried():
-    """What workers were told to try since this was last asked, and how many workers there were."""
+    """Returns what workers were told to try since the last call, and the number of workers."""
     with open(log, encoding="utf-8") as f:
         lines = [line.rsplit(" ", 1) for line in f.read().splitlines()]
     os.remove(log)
@@ -134,8 +134,8 @@ def a_run_that_is_cut_short_is_continued():
 
 
 def the_end_of_the_time_ends_a_hang():
-    """A candidate that is at work when the time is over gets a few seconds, is not called wrong, and costs
-    nothing that was found before it."""
+    """A candidate that is still running when the time is over gets a few more seconds. It is not
+    reported as wrong, and earlier results are kept."""
     begun = time.monotonic()
     p = tune("--json", "--minutes", "0.01", model="fake,late")
     took = time.monotonic() - begun
@@ -165,7 +165,8 @@ def a_worker_does_not_outlive_its_parent():
 
 
 def serving_can_begin_with_it():
-    """Only what was never measured, and before anybody is listened to."""
+    """serve --tune measures only kernels that were never measured, and does so before the daemon
+    serves."""
     if os.path.exists(log):
         tried()
     os.remove(cache)
@@ -191,7 +192,8 @@ def what_cannot_work():
 
 
 def a_device_without_a_choice_says_what_it_uses():
-    """Which is what LATENTD_CPU asks for, where weights are f32 or the processor has no bf16."""
+    """The report lists the code that LATENTD_CPU selects: f32 code for both dtypes, because the
+    portable level has no bf16."""
     for dtype in ("f32", "bf16"):
         for arguments in ((), ("--json",)):
             p = subprocess.run([executable, "tune", "--model", "fake,cpu", "--device", "cpu", "--dtype", dtype,

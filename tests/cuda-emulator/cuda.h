@@ -1,4 +1,4 @@
-/* The part of the CUDA driver's interface that kernels/cuda/ uses: TMA's descriptions of tensors,
+/* The part of the CUDA driver API that kernels/cuda/ uses: tensor maps for TMA. The functions are
  * found through cudaGetDriverEntryPointByVersion. */
 #ifndef TESTS_CUDA_EMULATOR_CUDA_H
 #define TESTS_CUDA_EMULATOR_CUDA_H
@@ -46,7 +46,7 @@ typedef enum cudaDriverEntryPointQueryResult {
 extern "C" {
 #endif
 
-/* Refuses what the driver refuses: see its documentation for each rule. */
+/* Refuses what the driver refuses. The driver's documentation lists the rules. */
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
     void *data, const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
     const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,

@@ -1,12 +1,13 @@
-/* The part of the CUDA runtime that kernels/cuda/ uses, played on the CPU.
+/* The part of the CUDA runtime that kernels/cuda/ uses, emulated on the CPU.
  *
  * Names, values and meanings are the real ones, so that the same sources compile against this
- * header (with g++) and against CUDA's (with nvcc). C sees the host's functions only; C++ also gets
- * the language of kernels (device.h) and cudaLaunchKernelEx.
+ * header (with g++) and against CUDA's (with nvcc). C code sees only the host's functions. C++ code
+ * also sees the kernel language (device.h) and cudaLaunchKernelEx.
  *
- * A stream's work is queued and runs when somebody waits for it, one item of a randomly chosen
- * stream at a time, in each stream's order: a missing cudaStreamSynchronize, cudaStreamWaitEvent or
- * a staging buffer that is reused too early shows. emulator.h steers all of this.
+ * A stream's work is queued and runs only when the host waits for it. One item at a time runs, from
+ * a randomly chosen stream, in that stream's order. This exposes a missing cudaStreamSynchronize or
+ * cudaStreamWaitEvent, and a staging buffer that is reused too early. emulator.h steers all of
+ * this.
  */
 #ifndef TESTS_CUDA_EMULATOR_CUDA_RUNTIME_H
 #define TESTS_CUDA_EMULATOR_CUDA_RUNTIME_H
@@ -101,7 +102,7 @@ enum cudaMemcpyKind {
 #define cudaHostRegisterPortable 0x01
 #define cudaHostRegisterReadOnly 0x08
 
-/* The fields that are read here; the real one has many more. */
+/* The fields that this project reads; the real structure has many more. */
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;

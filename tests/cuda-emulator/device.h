@@ -1,8 +1,7 @@
-/* The language of kernels as C++: keywords, built-in variables, barriers, warp operations, atomics
- * and the arithmetic intrinsics. Each thread of a block is a fiber (scheduler.h); barriers and warp
- * operations are where it may change. The location of the caller is part of every such operation,
- * so that a fault can say where each thread stands.
- */
+/* The kernel language in C++: keywords, built-in variables, barriers, warp operations, atomics and
+ * arithmetic intrinsics. Each thread of a block is a fiber (scheduler.h); only barriers and warp
+ * operations may switch to another fiber. Each of them records the caller's file and line, so that
+ * an error report says where every thread waits. */
 #ifndef TESTS_CUDA_EMULATOR_DEVICE_H
 #define TESTS_CUDA_EMULATOR_DEVICE_H
 
@@ -21,11 +20,12 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) alignas(n)
-/* Kernels use DYNAMIC_SHARED of kernels/cuda/ptx.cuh: only that is poisoned and guarded. */
+/* Kernels use DYNAMIC_SHARED of kernels/cuda/ptx.cuh instead: only dynamic shared memory is
+ * poisoned and guarded. */
 #define __shared__ static_assert(false, "only dynamic shared memory");
 
 static const int warpSize = 32;
-/* Of the thread that runs. */
+/* Built-in variables of the running thread. */
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -70,8 +70,8 @@ template <class T> struct emulator_shuffle {
     int source;
 };
 
-/* Runs once for the whole warp, when its last lane has arrived: no lane can overwrite another's
- * value before it was read. */
+/* Runs once for the whole warp, when its last lane has arrived. So no lane can overwrite a value
+ * before the other lanes have read it. */
 template <class T> static void emulator_shuffle_all(void **lanes, unsigned mask) {
     for (int i = 0; i < 32; i++)
         if (mask >> i & 1) {
@@ -156,7 +156,7 @@ static inline unsigned __activemask() {
     return emulator_live_lanes();
 }
 
-/* Fibers change only at barriers, so a plain read-modify-write is whole. */
+/* Fibers are switched only at barriers, so a plain read-modify-write is atomic. */
 #define EMULATOR_ATOMIC(name, type, expression)                                                    \
     static inline type name(type *address, type value) {                                           \
         const type old = *address;                                                                 \
@@ -235,8 +235,8 @@ static inline float __int_as_float(int x) {
     return emulator_bits<float>(x);
 }
 
-/* The fast intrinsics are as good as the exact functions here; on the device they lose a few bits.
- * Macros: the C library has functions of these names. */
+/* Here the fast intrinsics are as precise as the exact functions; on the device they lose a few
+ * bits. They are macros because the C library has functions of the same names. */
 #define __expf(x) expf(x)
 #define __exp10f(x) powf(10.0f, x)
 #define __logf(x) logf(x)
@@ -278,7 +278,7 @@ static inline float __fsub_rn(float x, float y) {
     return x - y;
 }
 
-/* Through a variable that the compiler cannot fold into a later sum. */
+/* The volatile variable keeps the compiler from fusing the product with a later addition. */
 static inline float __fmul_rn(float x, float y) {
     volatile float product = x * y;
     return product;

@@ -1,6 +1,6 @@
-/* Inside the emulator: what CUDA's cuda_fp16.h and cuda_bf16.h have in common, in the CPU's
- * arithmetic. A format says how its 16 bits become a float and back; the functions whose names hold
- * the type's are made by EMULATOR_FLOAT16. */
+/* Inside the emulator: the common part of CUDA's cuda_fp16.h and cuda_bf16.h, in the CPU's
+ * arithmetic. Each format defines how its 16 bits become a float and back. EMULATOR_FLOAT16 makes
+ * the functions whose names contain the type. */
 #ifndef TESTS_CUDA_EMULATOR_FLOAT16_H
 #define TESTS_CUDA_EMULATOR_FLOAT16_H
 
@@ -20,7 +20,7 @@ template <class FORMAT> struct emulator_float16 {
         return FORMAT::widen(bits);
     }
 
-    /* Friends, so that one operand may be a number that is converted first. */
+    /* Friend functions, so that either operand may be a number that is converted first. */
 #define EMULATOR_OPERATOR(operation, name)                                                         \
     friend inline emulator_float16 operator operation(emulator_float16 a, emulator_float16 b) {    \
         return emulator_float16((float)a operation(float) b);                                      \
@@ -79,7 +79,8 @@ template <class FORMAT> struct alignas(4) emulator_float16x2 {
     }
 };
 
-/* Makes `type`, the pair `type2`, and the functions with `name` in theirs, as in __float2NAME. */
+/* Defines `type`, the pair `type2`, and the functions whose names contain `name`, such as
+ * __float2NAME. */
 #define EMULATOR_FLOAT16(type, type2, name)                                                        \
     struct emulator_##name {                                                                       \
         static unsigned short narrow(float f) {                                                    \

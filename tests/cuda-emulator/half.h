@@ -1,8 +1,8 @@
 /* Conversions of 16-bit floats, bit by bit; to nearest even, NaN as 0x7fff like the device.
  *
  * kernels/dtype.c has the same conversions, written another way, and must not be used here: the
- * kernels' results are compared with what the reference makes of its own conversions, and a fault
- * in one that both sides shared would agree with itself. */
+ * kernels' results are compared with the reference's, and a bug in a conversion that both shared
+ * would not show. */
 #ifndef TESTS_CUDA_EMULATOR_HALF_H
 #define TESTS_CUDA_EMULATOR_HALF_H
 
@@ -17,8 +17,9 @@ static inline float emulator_bits_float(uint32_t bits) {
 }
 
 static inline float emulator_half_to_float(uint16_t h) {
-    /* 2^112 moves the exponent's bias, and turns subnormal halves into normal floats. Both are
-     * computed, so that a loop of this becomes one of vectors. */
+    /* Multiplying by 2^112 corrects the exponent's bias and turns subnormal halves into normal
+     * floats. Both results are computed without a branch, so that the compiler can vectorize
+     * loops. */
     const uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
     const uint32_t finite = emulator_float_bits(emulator_bits_float(bits) * 0x1p112f);
     const uint32_t all = bits >= 0x7c00u << 13 ? bits | 0x7f800000u : finite;
@@ -32,7 +33,7 @@ static inline uint16_t emulator_float_to_half(float f) {
         return 0x7fff;
     if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7c00);
-    if (bits < 0x38800000u) /* subnormal: a sum with 0.5 rounds to multiples of 2^-24 */
+    if (bits < 0x38800000u) /* subnormal: adding 0.5 rounds to multiples of 2^-24 */
         return (uint16_t)(sign | (emulator_float_bits(emulator_bits_float(bits) + 0.5f) -
                                      emulator_float_bits(0.5f)));
     return (uint16_t)(sign | (bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13);

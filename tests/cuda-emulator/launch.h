@@ -1,4 +1,4 @@
-/* What the runtime offers to C++ only: typed launches and typed allocation. */
+/* The part of the runtime for C++ only: typed launches and typed allocation. */
 #ifndef TESTS_CUDA_EMULATOR_LAUNCH_H
 #define TESTS_CUDA_EMULATOR_LAUNCH_H
 
@@ -7,14 +7,15 @@
 #include <functional>
 #include <tuple>
 
-/* The name for messages of the next launch: borrowed, it must live on. */
+/* Sets the next launch's name for messages. The name is borrowed and must stay valid. */
 extern "C" void emulator_name_kernel(const char *name);
 
-/* result: where the kernel writes, as far as its parameters say so, or NULL. */
+/* result: the memory that the kernel writes, as far as its parameters show it, or NULL. */
 cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *function, void *result,
     std::function<void()> kernel);
 
-/* A pointer to what may be written, or the y of a structure, its own or its g's. */
+/* Returns what a kernel can write through one parameter: a pointer to non-const data, or the member
+ * y of a structure or of its member g. */
 template <class T> static inline void *emulator_written(T *pointer, int) {
     return std::is_const_v<T> ? NULL : (void *)pointer;
 }
@@ -30,7 +31,7 @@ template <class T> static inline void *emulator_written(const T &, long) {
     return NULL;
 }
 
-/* The arguments are copied now, as the driver does; the kernel runs when its stream does. */
+/* The arguments are copied now, as the driver does. The kernel runs later, with its stream. */
 template <class... Parameters, class... Arguments>
 static inline cudaError_t cudaLaunchKernelEx(
     const cudaLaunchConfig_t *config, void (*kernel)(Parameters...), Arguments &&...arguments) {

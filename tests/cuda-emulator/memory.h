@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Whether device memory and fibers are under AddressSanitizer's eyes; given on the command line to
- * sources that are not instrumented themselves. */
+/* Whether AddressSanitizer watches device memory and fibers. Sources that are not instrumented get
+ * it from the command line. */
 #if !defined(EMULATOR_ASAN) && defined(__SANITIZE_ADDRESS__)
 #define EMULATOR_ASAN 1
 #elif !defined(EMULATOR_ASAN)
@@ -15,29 +15,29 @@
 /* NaN in f32, f16 and bf16, -1 as an integer. */
 #define EMULATOR_POISON 0xff
 
-/* Device memory; NULL if the device is full. Filled with poison. */
+/* Returns device memory filled with poison; NULL if the device is full. */
 void *emulator_device_alloc(size_t bytes);
-/* False if it is none of ours. */
+/* Returns false if the pointer is not an allocation of the emulator. */
 bool emulator_device_free(void *pointer);
 /* Whether [pointer, pointer + bytes) lies within one allocation. */
 bool emulator_is_device(const void *pointer, size_t bytes);
-/* Whether the pointer is into the space of the device at all. */
+/* Whether the pointer lies in the device's address range. */
 bool emulator_in_device_space(const void *pointer);
-/* The pages of the allocation that holds this page, all of them ours to protect; false: none does.
- */
+/* Finds the pages of the allocation that contains `pointer`. They hold no other data, so they may
+ * be protected. Returns false if no allocation contains it. */
 bool emulator_device_pages(const void *pointer, unsigned char **first, size_t *bytes);
-/* Of all allocations: PROT_READ, with or without PROT_WRITE. */
+/* Sets the protection of all allocations: PROT_READ, with or without PROT_WRITE. */
 void emulator_device_protect(int protection);
 size_t emulator_device_free_bytes(void);
 size_t emulator_device_total(void);
-/* Dies if anything was written between the allocations; `after` says what ran. */
+/* Dies if anything was written between the allocations; `after` names the work that ran last. */
 void emulator_device_check(const char *after);
 /* Frees everything, as cudaDeviceReset does. */
 void emulator_device_reset(void);
 
-/* Dynamic shared memory of block `rank` of the cluster that runs: exactly `bytes`, poisoned,
- * 1024-byte aligned. After leave it may not be touched any more; check returns NULL or what
- * happened to it. */
+/* emulator_shared_enter returns the dynamic shared memory of block `rank` of the running cluster:
+ * exactly `bytes`, poisoned, 1024-byte aligned. It must not be touched after emulator_shared_leave.
+ * emulator_shared_check returns NULL, or a description of the damage. */
 unsigned char *emulator_shared_enter(unsigned rank, size_t bytes);
 void emulator_shared_leave(unsigned rank);
 const char *emulator_shared_check(unsigned rank);

@@ -1,4 +1,4 @@
-/* Planted faults: each runs in a child, whose stderr is read. */
+/* Planted faults: each runs in a child process, and its stderr is read. */
 #ifndef TESTS_CUDA_EMULATOR_PLANTED_H
 #define TESTS_CUDA_EMULATOR_PLANTED_H
 
@@ -8,7 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What plant(fault) prints before it ends the child, up to `size` characters. */
+/* Runs plant(fault) in a child process and stores at most `size` characters of what it printed
+ * before it ended. */
 static void planted_output(void (*plant)(int), int fault, char *text, size_t size) {
     int ends[2], status;
     size_t used = 0;

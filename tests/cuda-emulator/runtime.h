@@ -6,12 +6,12 @@
 
 #include <mutex>
 
-/* Held during every call: kernels run on the thread that waits for them, one at a time. */
+/* Held during every call. Kernels run on the thread that waits for them, one at a time. */
 std::recursive_mutex &emulator_lock(void);
 
-/* Counts a call of `name`; what it must fail with, or cudaSuccess. */
+/* Counts a call of `name`. Returns the error that the call must fail with, or cudaSuccess. */
 cudaError_t emulator_enter(const char *name);
-/* Remembers the error for cudaGetLastError, and returns it. */
+/* Stores the error for cudaGetLastError and returns it. */
 cudaError_t emulator_error(cudaError_t error);
 
 #define EMULATOR_CALL(name)                                                                        \
@@ -20,16 +20,17 @@ cudaError_t emulator_error(cudaError_t error);
     if (injected != cudaSuccess)                                                                   \
     return injected
 
-/* Runs all that is queued; the variant for calls fails while something is captured. */
+/* emulator_run_everything runs all queued work. emulator_wait_for_device does the same for API
+ * calls, and fails while a stream is being captured. */
 void emulator_run_everything(void);
 cudaError_t emulator_wait_for_device(void);
-/* Whether this thread captures in a mode that forbids calls which CUDA names unsafe, because they
- * might wait, or mean nothing when the graph is launched: those that give and take memory, and that
- * ask events. Such a call spoils the capture. */
+/* Whether this thread is capturing a graph in a mode that forbids the calls CUDA names unsafe:
+ * those that allocate or free memory, and those that query events. They might wait, or mean nothing
+ * when the graph is launched. Such a call invalidates the capture. */
 bool emulator_forbids_unsafe(void);
 
 bool emulator_is_pinned(const void *pointer);
-/* Dynamic shared memory that one block may have, in bytes. */
+/* The most dynamic shared memory that one block may have, in bytes. */
 int emulator_shared_limit(void);
 
 #endif

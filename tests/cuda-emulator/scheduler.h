@@ -2,9 +2,8 @@
  * order.
  *
  * A fiber runs until it waits (barrier, warp operation, mbarrier, copy), then another ready one is
- * chosen at random; some blocks are run with one warp as far ahead of the others as it gets.
- * Whatever is wrong ends the process with one message on stderr that names kernel, block, thread
- * and place.
+ * chosen at random; in some blocks, one warp runs as far ahead of the others as it can. Any fault
+ * ends the process with one message on stderr that names the kernel, block, thread and source line.
  */
 #ifndef TESTS_CUDA_EMULATOR_SCHEDULER_H
 #define TESTS_CUDA_EMULATOR_SCHEDULER_H
@@ -20,8 +19,8 @@
 #define EMULATOR_MAX_CLUSTER 16
 
 struct emulator_thread;
-struct emulator_copies;   /* cp.async of one thread, twins.cpp */
-struct emulator_products; /* its wgmma, wgmma.cpp */
+struct emulator_copies;   /* one thread's cp.async, in twins.cpp */
+struct emulator_products; /* one thread's wgmma, in wgmma.cpp */
 
 /* One hardware barrier of a block. */
 struct emulator_barrier {
@@ -34,7 +33,7 @@ struct emulator_barrier {
 
 struct emulator_block {
     uint3 index;
-    unsigned rank;         /* in its cluster */
+    unsigned rank;         /* its number in its cluster */
     unsigned char *shared; /* dynamic shared memory, exactly as large as asked for */
     int live;              /* threads that have not exited */
     bool waited_for_grid;  /* some thread called griddepcontrol_wait */
@@ -59,7 +58,7 @@ struct emulator_thread {
     int slot; /* in the table of resident threads; its warp is slots [slot - lane, ...) */
     int lane;
     enum emulator_state state;
-    /* What it waits for, and where. */
+    /* What the thread waits for, and the source line. */
     const char *waits_for, *file;
     int line;
     unsigned mask;
@@ -70,15 +69,15 @@ struct emulator_thread {
     uint64_t cluster_phase; /* arrivals at the cluster's barrier */
     struct emulator_copies *copies;
     struct emulator_products *products;
-    bool parted; /* waited for an mbarrier, and since then for no other lane of its warp */
+    bool parted; /* has waited for an mbarrier, and for no lane of its warp since */
 };
 
 struct emulator_shape {
     dim3 grid, block, cluster;
     size_t shared_bytes;
     bool programmatic; /* launched with programmatic stream serialization */
-    bool staged;       /* one cluster runs up to its waits with the writes ahead hidden */
-    bool watched;      /* the kernel behind will be staged */
+    bool staged;       /* a cluster first runs without the previous kernel's results */
+    bool watched;      /* the next kernel will be staged */
     int code;          /* the emulator_code() of this launch; emulator_run sets it */
 };
 
@@ -89,41 +88,44 @@ extern struct emulator_shape emulator_launch_shape;
 void emulator_run(
     const struct emulator_shape *shape, const char *name, const std::function<void()> &kernel);
 
-/* Prints the message with the place of the current thread, and aborts. */
+/* Prints the message and the current thread's place, and aborts. */
 [[noreturn]] void emulator_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Barrier `id` of the block for `threads` threads (-1: all that live). The variant that arrives
- * only does not wait. */
+/* Waits at barrier `id` of the block until `threads` threads (-1: all live ones) have arrived.
+ * emulator_block_arrive arrives without waiting. */
 void emulator_block_barrier(int id, int threads, const char *what, const char *file, int line);
 void emulator_block_arrive(int id, int threads, const char *what, const char *file, int line);
-/* Barrier 0, and the sum of what the threads gave. */
+/* Waits at barrier 0. Returns the sum of the values that the threads gave. */
 int emulator_block_count(int value, const char *what, const char *file, int line);
 
-/* Waits for all lanes of the mask, then calls function once with each lane's argument. */
+/* Waits for all lanes of the mask, then calls `function` once with each lane's argument. */
 void emulator_warp(emulator_warp_function function, const char *what, unsigned mask, void *argument,
     const char *file, int line);
 unsigned emulator_live_lanes(void);
 
-/* Whether the kernel ahead is played not to have run yet. */
+/* Whether the code runs as if the previous kernel had not run yet. */
 bool emulator_is_staged(void);
 
 void emulator_yield(void);
-/* Waits until the condition holds; it is asked again whenever nothing else can run. */
+/* Waits until the condition holds. The condition is tested again whenever no other thread can
+ * run. */
 void emulator_wait_for(
     emulator_condition condition, void *argument, const char *what, const char *file, int line);
 
-/* Work of the machine itself (bulk copies, tensor products): runs at a random later moment. */
+/* Queues work that the hardware does by itself (bulk copies, tensor products). It runs at a random
+ * later moment. */
 void emulator_later(std::function<void()> work);
 
 void emulator_cluster_arrive(void);
 void emulator_cluster_wait(const char *file, int line);
-/* Block `rank` of the cluster that runs; NULL if there is none. */
+/* Returns block `rank` of the running cluster; NULL if there is none. */
 struct emulator_block *emulator_cluster_block(unsigned rank);
 unsigned emulator_cluster_blocks(void);
-/* Whether all its threads have passed a barrier of the cluster: then all blocks have started. */
+/* Whether all threads of the cluster have passed a cluster barrier, which means that all its blocks
+ * have started. */
 bool emulator_cluster_has_met(void);
 
-/* Uniform in [0, n), from the launch's seed. */
+/* Returns a number that is uniform in [0, n), from the launch's seed. */
 unsigned emulator_random(unsigned n);
 
 #endif

@@ -1,5 +1,5 @@
-/* What PTX does, for the host branch of kernels/cuda/ptx.cuh. The arguments are the wrappers':
- * register fragments, and plain pointers where PTX takes shared addresses. */
+/* PTX instructions in C++, for the host branch of kernels/cuda/ptx.cuh. The arguments are those of
+ * the wrappers there: register fragments, and plain pointers where PTX takes shared addresses. */
 #ifndef TESTS_CUDA_EMULATOR_TWINS_H
 #define TESTS_CUDA_EMULATOR_TWINS_H
 
@@ -9,12 +9,12 @@
 
 enum emulator_element { EMULATOR_F16, EMULATOR_BF16 };
 
-/* Dies unless the device that is played has this instruction. */
+/* Dies unless the emulated device has this instruction. */
 void emulator_need(int capability, const char *what);
 bool emulator_has(int capability);
 
-/* Where a block's dynamic shared memory begins in the shared window: the first kilobyte is the
- * driver's, as on sm_90. */
+/* The offset of a block's dynamic shared memory in the shared window. The driver uses the first
+ * kilobyte, as on sm_90. */
 #define EMULATOR_SHARED_WINDOW 1024u
 uint32_t emulator_shared_address(const void *shared);
 
@@ -36,16 +36,17 @@ void emulator_copies_exit(struct emulator_thread *t);
 void emulator_griddepcontrol_wait(void);
 void emulator_griddepcontrol_launch(void);
 
-/* hopper.cpp, wgmma.cpp: what a thread has, and a block; they die if it leaves wgmma that nobody
- * waited for, or if warps of a group did not do the same. */
+/* The state that hopper.cpp and wgmma.cpp keep for each thread and each block. The _exit functions
+ * die if a thread ends with wgmma that it has not waited for, or if the warps of a group made
+ * different calls. */
 void emulator_mbarriers_exit(const struct emulator_thread *t);
 struct emulator_products *emulator_products_create(void);
 void emulator_products_exit(struct emulator_thread *t);
 void emulator_products_begin(unsigned rank);
 void emulator_products_end(unsigned rank);
 
-/* Dies unless [pointer, pointer + bytes) is dynamic shared memory of the thread's block and
- * aligned. */
+/* Dies unless [pointer, pointer + bytes) is aligned and lies in the dynamic shared memory of the
+ * thread's block. */
 void emulator_need_shared(const void *pointer, size_t bytes, size_t alignment, const char *what);
 
 #endif

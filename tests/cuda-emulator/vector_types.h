@@ -1,5 +1,5 @@
-/* CUDA's small vectors, with its alignments: a misplaced vector access is as wrong here (the
- * sanitizer says so) as on the device. */
+/* CUDA's small vectors, with CUDA's alignments: a misaligned vector access fails on the device, and
+ * here the sanitizer reports it. */
 #ifndef TESTS_CUDA_EMULATOR_VECTOR_TYPES_H
 #define TESTS_CUDA_EMULATOR_VECTOR_TYPES_H
 

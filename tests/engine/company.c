@@ -14,44 +14,44 @@
 
 #define ENCODED_TOKENS 100
 #define ENCODED_WIDTH_MAX 32
-#define LATE_S 1000 /* between the deadlines of those that are late, which the clock jumps past */
+#define LATE_S 1000 /* distance of the deadlines of LATE requests */
 
-/* What a request is there for. */
+/* How a request is meant to end. */
 enum fate {
     DRAWN,
-    CANCELLED,  /* when half is done */
-    LATE,       /* then too: its time is over */
-    NOT_FINITE, /* by its text, or by its adapter */
+    CANCELLED,  /* after half of its steps */
+    LATE,       /* times out after half of its steps */
+    NOT_FINITE, /* because of its text or its adapter */
     FATES
 };
 static const char *const fate_names[FATES] = { "drawn", "cancelled", "late", "not finite" };
 static const enum error_code fate_codes[FATES] = { ERROR_NONE, ERROR_CANCELLED, ERROR_TIMEOUT,
     ERROR_INTERNAL };
 
-/* One request, what it drew alone, and what became of it among others. */
+/* One request, its result when drawn alone, and its result when drawn with others. */
 struct member {
     struct generate_request asked;   /* owned */
-    struct resolved_request first;   /* for the pipeline where it is alone */
-    struct resolved_request request; /* for the one where it is among others */
+    struct resolved_request first;   /* for the pipeline that draws it alone */
+    struct resolved_request request; /* for the pipeline that draws it with others */
     struct generate_result alone, together;
-    enum fate fate;       /* that it was given */
+    enum fate fate;       /* the planned one */
     enum error_code code; /* together */
     int ends_at;          /* evaluations after which it is cancelled or late; 0: never */
-    double deadline_s;    /* of one that is late */
+    double deadline_s;    /* if it is LATE */
     bool resolved, done, cancelled;
-    int last_step, steps; /* the last progress */
-    uint64_t call;        /* the last that it was in */
-    bool beside[FATES];   /* whether a call had one of these beside it */
+    int last_step, steps; /* the last progress reported */
+    uint64_t call;        /* the last call it was part of */
+    bool beside[FATES];   /* whether a call also held one of these */
 };
 
-/* The studio's calls of one round, and what of them is pretended. */
+/* The number of the studio's calls in this round, and a clock that the test can move. */
 static uint64_t calls;
-static atomic_long jumped_s; /* by which the clock is ahead */
+static atomic_long jumped_s; /* how far the clock is ahead */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *out);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
 
-/* The thread of the studio moves it, and only that one's deadlines depend on it. */
+/* Only the studio's thread moves the clock, and only deadlines on that thread depend on it. */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out) {
     const int failed = __real_clock_gettime(clock, out);
     if (!failed && clock == CLOCK_MONOTONIC)
@@ -82,7 +82,7 @@ static struct pipeline *open_for(const struct company *c, int max_rows) {
     return open_pipeline(&options);
 }
 
-/* None, one or two of them, of any sign. */
+/* Chooses no adapter, one or two, with weights of either sign. */
 static void draw_loras(
     const struct company *c, uint64_t *state, struct generate_request *r, struct lora_choice *out) {
     r->loras = out;
@@ -96,7 +96,7 @@ static void draw_loras(
     }
 }
 
-/* A picture to begin with, and what of it is drawn anew; for some, or all. */
+/* Gives some requests, or all, a picture to begin with. Some of these also get a mask. */
 static void draw_pictures(const struct company *c, uint64_t *state, struct generate_request *r) {
     static uint8_t rgb[96 * 96 * 3];
     struct error err = { 0 };
@@ -115,7 +115,7 @@ static void draw_pictures(const struct company *c, uint64_t *state, struct gener
     r->strength = pictures > 0 ? 0.25 * (2 + below(state, 3)) : 0;
 }
 
-/* Some come encoded, with as many tokens as they like. */
+/* Some prompts come as embeddings, with a random number of tokens. */
 static void draw_encoded(
     const struct company *c, uint64_t *state, struct generate_request *r, float *values) {
     if (c->context_width == 0 || below(state, 5))
@@ -128,7 +128,7 @@ static void draw_encoded(
     r->prompt_count = r->clip_skip = 0;
 }
 
-/* Of these numbers the UNet makes some that are not finite. */
+/* With these numbers the UNet's output is not finite. */
 static void spoil(const struct company *c, uint64_t *state, struct generate_request *r,
     struct lora_choice *lora, float *values) {
     if (c->loras && below(state, 2)) {
@@ -144,11 +144,12 @@ static void spoil(const struct company *c, uint64_t *state, struct generate_requ
     r->prompt_count = r->clip_skip = 0;
 }
 
-/* Longer than the text encoder's context: two pieces of it, or three. */
+/* Longer than the text encoder's context: two or three chunks. */
 #define PHRASE "a blue house on a hill, the sea behind it, "
 #define LONG_TEXT PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE
 
-/* Whatever a request can say, but for what a scheduler refuses. */
+/* Draws a random request with all fields that a request can have. Repeats until the scheduler
+ * accepts it. */
 static void draw_request(
     const struct company *c, struct pipeline *pipeline, uint64_t *state, struct member *m) {
     static char boat[] = "a red boat", house[] = "a blue house on a hill, the sea behind it",
@@ -173,7 +174,7 @@ static void draw_request(
         r.prompt_syntax = below(state, 2) ? PROMPT_SYNTAX_A1111 : PROMPT_SYNTAX_PLAIN;
         r.long_prompt = below(state, 2) ? LONG_PROMPT_CHUNK : LONG_PROMPT_TRUNCATE;
         r.num_images = 1 + (below(state, 5) == 0) * below(state, 3);
-        r.width = m->fate == DRAWN ? sides[below(state, 4)] : 64; /* where it has mates */
+        r.width = m->fate == DRAWN ? sides[below(state, 4)] : 64; /* a size that many share */
         r.height = m->fate == DRAWN ? sides[below(state, 4)] : 64;
         r.num_inference_steps = (m->fate == DRAWN ? 1 : 4) + below(state, 8);
         r.guidance_scale = below(state, 3) == 0 ? 1 : 1 + 0.5 * below(state, 16);
@@ -262,7 +263,7 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
     return true;
 }
 
-/* What the members of the latest call had beside them. */
+/* Records which kinds of requests shared the latest call. */
 static void note_mates(const struct company *c, struct member *members) {
     int in_call[FATES] = { 0 };
     for (int i = 0; i < c->requests; i++)
@@ -275,10 +276,10 @@ static void note_mates(const struct company *c, struct member *members) {
 struct seen {
     double calls, rows;
     int pictures, long_texts, weighed, vectors, encoded, begun_with_pictures;
-    int ended[FATES], beside[FATES]; /* of requests; drawn ones that had such beside them */
+    int ended[FATES], beside[FATES]; /* requests; drawn ones that shared a call with one */
 };
 
-/* Of its longest text. */
+/* Returns the token count of its longest text. */
 static int tokens_of(const struct resolved_request *r) {
     return r->tokens * r->chunks;
 }
@@ -295,7 +296,7 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     CHECK(m->code == fate_codes[m->fate], "request %d, %s: %s", index, fate_names[m->fate],
         error_code_name(m->code));
     seen->ended[m->fate]++;
-    if (m->fate == CANCELLED) /* with its last steps it still had a decode */
+    if (m->fate == CANCELLED) /* after its last step, decoding is left */
         CHECK(m->last_step >= m->ends_at && m->last_step <= m->steps, "cancelled at %d of %d",
             m->last_step, m->steps);
     if (m->code != ERROR_NONE)
@@ -344,8 +345,8 @@ static void check_seen(const struct company *c, const struct seen *seen) {
     CHECK(seen->weighed > 0, "%d with weights", seen->weighed);
 }
 
-/* Of a round: the members in their order, as a thread of their own makes them ready while others
- * are drawn already. */
+/* The members of one round, in order. A second thread resolves them while earlier ones are already
+ * being drawn. */
 struct arrivals {
     const struct company *company;
     struct pipeline *pipeline;
@@ -353,9 +354,9 @@ struct arrivals {
     sem_t ready;
 };
 
-/* What half of it is, if it may end there. */
+/* Returns half of the request's progress if it is to end there, otherwise 0. */
 static int half_of(const struct member *m) {
-    const int each = m->request.plan->count; /* one call takes all images a step further */
+    const int each = m->request.plan->count; /* one call advances every image by a step */
     return (m->fate == CANCELLED || m->fate == LATE) && each > 2 ? m->request.images * each / 2 : 0;
 }
 
@@ -390,8 +391,8 @@ static void take_next(struct studio *studio, struct arrivals *arrivals, int inde
     admit(studio, m);
 }
 
-/* All of them, coming at any time; the mean of a call's rows as the requests saw it. beside:
- * [FATES], counted on. */
+/* Admits all members to one studio at random moments and draws them. Returns the mean number of
+ * rows in a call, as the requests report it. beside: [FATES], increased. */
 static double draw_together(
     const struct company *c, struct member *members, int max_rows, uint64_t *state, int *beside) {
     struct arrivals arrivals = { c, open_for(c, max_rows), members, .ready = { { 0 } } };
@@ -400,7 +401,8 @@ static double draw_together(
     struct seen seen = { 0 };
     pthread_t thread;
     sem_init(&arrivals.ready, 0, 0);
-    /* A device that has one thread at a time would have to be taken in turns. */
+    /* On a device that serves one thread at a time, the second thread would have to take turns with
+     * the studio. */
     const bool own_thread = c->device == DEVICE_CPU &&
                             pthread_create(&thread, NULL, make_ready, &arrivals) == 0;
     if (!own_thread)
@@ -428,7 +430,7 @@ static double draw_together(
     return mean;
 }
 
-/* Every eighth is there to be cancelled, another to be late, a third not to be finite. */
+/* Of every eight requests one is late, one is cancelled and one is not finite. */
 static enum fate fate_of(const struct company *c, int index) {
     static const enum fate fates[8] = { [2] = LATE, [5] = CANCELLED, [6] = NOT_FINITE };
     return c->fails ? fates[index % 8] : DRAWN;

@@ -1,8 +1,8 @@
-/* Requests that share UNet calls draw the bits that each draws alone: other prompts, sizes, steps,
- * schedulers, guidance, generators, adapters, priorities, and pictures to begin with, coming at any
- * time and some of them cancelled, late or not finite, at several limits of a call's rows. They
- * come from another thread than the one that draws, as they do to the daemon. On the CPU, in f32
- * and bf16, on a small random checkpoint, and one that inpaints.
+/* Requests that share UNet calls draw the same bits as each draws alone. They differ in prompts,
+ * sizes, steps, schedulers, guidance, generators, adapters, priorities and starting pictures. They
+ * arrive at random times; some are cancelled, late or not finite; several limits of a call's rows
+ * are tried. As in the daemon, another thread than the drawing one submits them. Runs on the CPU in
+ * f32 and bf16, with a small random checkpoint and an inpainting one.
  *
  * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
 #include "models/checkpoint/safetensors.h"
@@ -16,7 +16,7 @@
 
 #define WIDTH 32 /* of small_folder's text encoder */
 
-/* A folder of one, "style", of three vectors. */
+/* Makes a folder with one embedding, "style", of three vectors. */
 static void write_embeddings(const char *folder) {
     float values[3 * WIDTH];
     char path[200];
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
     };
     static const int few[] = { 1, 2, 5, 8, 16, 0 }, many[] = { 5, 16, 0 };
     char path[128], embeddings[128];
-    struct rig rig; /* for its adapters: another checkpoint of the same UNet and text encoder */
+    struct rig rig; /* only for its adapters: its checkpoint has the same UNet and text encoder */
     const int requests = argc > 1 ? atoi(argv[1]) : 24;
     if (requests < 1 || requests > COMPANY_MAX)
         return 2;

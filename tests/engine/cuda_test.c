@@ -1,7 +1,7 @@
-/* Whole pictures on the CUDA device, which the emulator plays, against the CPU's: latents and
- * pixels; the same bits whether steps are replayed or launched call by call, in the first request
- * or a later one, alone or among others; a request that finds no memory fails alone, and a device
- * that is lost is said to be.
+/* Whole pictures drawn on the emulated CUDA device, compared with the CPU's latents and pixels. The
+ * bits are the same whether steps are replayed or launched call by call, in the first request or a
+ * later one, alone or with other requests. A request that runs out of memory fails without harm to
+ * others, and the loss of the device is reported.
  *
  * usage: cuda_test MODEL_FOLDER quick|full */
 #include "engine/loop/pipeline.h"
@@ -19,11 +19,11 @@
 
 #define SIZE_PX 64
 #define STEPS 2
-/* Of f32 against f32 on another device: the order of the sums differs. */
+/* For f32 on both devices: they add in a different order. */
 #define LATENTS_TOLERANCE 1e-4
 #define PIXELS_TOLERANCE 1
-/* Of bf16 activations against f32 ones: a model call rounds by about 1e-2, guidance enlarges that.
- */
+/* For bf16 activations against f32: one model call has an error of about 1e-2, and guidance
+ * enlarges it. */
 #define BF16_TOLERANCE 7e-2
 #define BF16_PIXELS_TOLERANCE 40
 
@@ -39,7 +39,7 @@ static struct pipeline *open_on(enum device_kind kind, enum dtype dtype, bool no
     return open_pipeline(&options);
 }
 
-/* prompts: one. */
+/* prompts: an array of one prompt; the request borrows it. */
 static void fill_request(struct generate_request *request, char **prompts, int px, int steps) {
     generate_request_init(request);
     request->prompts = prompts;
@@ -48,12 +48,12 @@ static void fill_request(struct generate_request *request, char **prompts, int p
     request->num_inference_steps = steps;
     request->scheduler.has_kind = true;
     request->scheduler.kind = SCHEDULER_DDIM;
-    /* draws noise in every step */
+    /* With eta, noise is drawn in every step. */
     scheduler_choose(&request->scheduler, OPTION_ETA, 0.5);
     request->guidance_rescale = 0.3;
     request->seed = 1;
     request->seed_given = true;
-    request->vae_tiling = CHOICE_OFF; /* or a picture too large would be drawn in tiles */
+    request->vae_tiling = CHOICE_OFF; /* the large picture must not be drawn in tiles */
 }
 
 static bool try_to_draw(struct pipeline *pipeline, int px, int steps,
@@ -70,7 +70,7 @@ static bool try_to_draw(struct pipeline *pipeline, int px, int steps,
     return ok;
 }
 
-/* Without a picture there is nothing to compare, and the program ends. */
+/* Ends the program if no picture is drawn, because there would be nothing to compare. */
 static void draw(struct pipeline *pipeline, int px, int steps, struct generate_result *result) {
     struct error err;
     if (!try_to_draw(pipeline, px, steps, result, &err)) {
@@ -79,8 +79,8 @@ static void draw(struct pipeline *pipeline, int px, int steps, struct generate_r
     }
 }
 
-/* Draws too, after a dry run that makes its operations known to the tuner: those and no others are
- * called, so that what `latentd tune` measures is what is used. */
+/* Draws after a dry run that announces the operations to the tuner. Checks that drawing uses
+ * exactly those operations, so that `latentd tune` measures what is used. */
 static void note_and_draw(
     struct pipeline *pipeline, int px, int steps, struct generate_result *result) {
     char prompt[] = "", *prompts[1] = { prompt };
@@ -127,7 +127,7 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
            memcmp(a->images[0], b->images[0], (size_t)(a->width * a->height * 3)) == 0;
 }
 
-/* The same request again is replayed from its first step on. */
+/* The second request is replayed from its first step on. */
 static void f32_is_the_cpus(void) {
     struct generate_result cpu, cuda, again;
     struct device_figures figures;
@@ -150,7 +150,7 @@ static void f32_is_the_cpus(void) {
     generate_result_finish(&again);
 }
 
-/* The default, on tensor cores, with recordings and without. */
+/* bf16 is the default and uses tensor cores. It is drawn with recordings and without. */
 static void bf16_rounds_and_replays_nothing_else(void) {
     struct generate_result cpu, bf16, plain;
     struct pipeline *p = open_on(DEVICE_CPU, DTYPE_F32, false);
@@ -169,14 +169,15 @@ static void bf16_rounds_and_replays_nothing_else(void) {
     generate_result_finish(&plain);
 }
 
-/* Requests that share calls, whose rows come and go: the bits of each alone. */
+/* Requests that share calls, and join and leave while others are drawn, draw the same bits as each
+ * alone. */
 static void company(void) {
     static const struct small_folder small = {
         .latent_channels = 4, .vae_blocks = 4, .sample_size = 8
     };
     static const int max_rows[] = { 5, 16, 0 };
     char path[128];
-    struct rig rig; /* for its adapters: another checkpoint of the same UNet and text encoder */
+    struct rig rig; /* only for its adapters: its checkpoint has the same UNet and text encoder */
     rig_make(&rig, kernels_cpu(), DTYPE_F32);
     rig_open(&rig, 0, false);
     rig_put(&rig, "a", RIG_LORA, 4, "", 1);
@@ -190,7 +191,7 @@ static void company(void) {
         .dtype = DTYPE_BF16,
         .requests = 4,
         .latents_only = true,
-        .seed = 2 }; /* whose four share calls */
+        .seed = 2 }; /* with this seed all four share calls */
     CHECK(company_same_bits(&four, max_rows, 2), "see above");
     rig_remove(&rig);
 }
@@ -212,12 +213,12 @@ static void faults(void) {
     pipeline_destroy(p);
 }
 
-/* Of a lost device nothing is freed: it goes with the process, and is no leak. */
+/* The memory of a lost device is not freed; it is released with the process and is not a leak. */
 static void loss(void) {
     struct error err;
     struct generate_result result;
 #ifdef __SANITIZE_ADDRESS__
-    __lsan_do_leak_check(); /* of all before, and the last time */
+    __lsan_do_leak_check(); /* the last leak check, for all earlier tests */
 #endif
     struct pipeline *p = open_on(DEVICE_CUDA, DTYPE_BF16, false);
     draw(p, SIZE_PX, 1, &result);
@@ -236,7 +237,7 @@ int main(int argc, char **argv) {
         printf("usage: cuda_test MODEL_FOLDER quick|full\n");
         return 2;
     }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is seen even if the program dies */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* keeps the output if the program dies */
     model = argv[1];
     const char *capability = getenv("CUDA_EMULATOR_CAPABILITY");
     setenv("LATENTD_TUNER_CACHE", "/nonexistent/tuner.txt", 1);

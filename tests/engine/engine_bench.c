@@ -1,9 +1,10 @@
-/* What the engine costs beside the models: its thread, its queue, the policy and the studio's
- * books, a step of one image at a time, on stages that do nothing.
+/* The engine's own cost without the models: its thread, its queue, the policy and the studio's
+ * bookkeeping. The stages do nothing.
  *
  * usage: engine_bench [REQUESTS [STEPS [IN_FLIGHT]]]
  *
- * For each number of images a call it prints microseconds per image and step; the bar is 50. */
+ * For each number of images in a call it prints microseconds per image and step; the limit is 50.
+ * */
 #include "base/monotonic.h"
 #include "engine/loop/engine.h"
 #include "tests/engine/idle_pipeline.h"
@@ -28,7 +29,7 @@ static int call_images(void *user, const struct resolved_request *request) {
     return bench.call_images;
 }
 
-/* --- the pipeline that has them --- */
+/* --- the pipeline with these stages --- */
 
 bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
@@ -49,7 +50,8 @@ static void on_done(struct generate_result *result, const struct error *err, voi
     sem_post(&bench.may_submit);
 }
 
-/* So many requests, `in_flight` of them at a time; seconds, or below 0. */
+/* Draws this many requests, `in_flight` of them at a time. Returns the seconds, or a negative
+ * number on failure. */
 static double run(int requests, int in_flight) {
     const struct resolved_request request = {
         .asked = { .latent_output = true },

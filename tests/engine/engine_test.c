@@ -1,7 +1,7 @@
-/* The engine thread's promises, on a pipeline without models whose steps the test lets through one
- * by one: order, bound, cancel, timeout, drain, and exactly one `done` per accepted request. Meant
- * to run under ThreadSanitizer too. The pipeline here takes the place of engine/loop/pipeline.c,
- * under the real studio. */
+/* The engine thread's promises: order, queue limit, cancel, timeout, drain, and exactly one `done`
+ * per accepted request. The pipeline has no models, and the test lets its steps through one by one.
+ * It replaces engine/loop/pipeline.c; the studio is the real one. Also meant to run under
+ * ThreadSanitizer. */
 #include "base/monotonic.h"
 #include "engine/loop/engine.h"
 #include "tests/check.h"
@@ -22,12 +22,12 @@ static struct {
     bool fail_load;
     atomic_bool free_running; /* steps do not wait */
     atomic_int drawn;
-    bool sees_faults, sees_stops; /* the signals that the engine's thread lets through */
+    bool sees_faults, sees_stops; /* signals that the engine's thread does not block */
 } fake;
 
 static const struct scheduler_plan plan = { .count = STEPS };
 
-/* --- the stages of a picture --- */
+/* --- the stages --- */
 
 static int call_images(void *user, const struct resolved_request *request) {
     (void)user, (void)request;
@@ -64,7 +64,7 @@ bool pipeline_create(
     return studio_create(&stages, 0, &idle_studio, err);
 }
 
-/* What became of one request, written by the engine thread and read after `ended`. */
+/* The result of one request. The engine thread writes it; it is read after `ended` is posted. */
 struct outcome {
     struct resolved_request request;
     sem_t ended;
@@ -195,7 +195,7 @@ static void order_bound_and_results(void) {
     CHECK(fake.sees_faults && !fake.sees_stops,
         "a weight file that is cut short raises SIGBUS where it is read; SIGTERM is another's");
     CHECK(submit(engine, 10, 0, &outcomes[0], NULL, &err), "%s", err.message);
-    sem_wait(&fake.step_begun); /* the first is being drawn: it no longer counts as waiting */
+    sem_wait(&fake.step_begun); /* the first is drawn and no longer counts as waiting */
     CHECK(submit(engine, 11, 0, &outcomes[1], NULL, &err), "%s", err.message);
     CHECK(submit(engine, 12, 0, &outcomes[2], NULL, &err), "%s", err.message);
     CHECK(engine_queue_depth(engine) == 3, "%d", engine_queue_depth(engine));
@@ -217,8 +217,9 @@ static void order_bound_and_results(void) {
     engine_destroy(engine, true);
 }
 
-/* Of six places one caller has all; another gets two beside them, and what it asks for is drawn
- * before what the first has more of; what comes free is not for the first. */
+/* One caller takes all six places of the queue. Another caller may still have two places beyond
+ * them, and its requests are drawn before the first caller's further ones. A place that becomes
+ * free is not for the first caller. */
 static void callers_have_shares(void) {
     struct error err = { 0 };
     struct outcome first[8], second[3], refused;
@@ -226,7 +227,7 @@ static void callers_have_shares(void) {
     CHECK(engine_wait_s(engine, 0) == 0, "nothing is there: %g s", engine_wait_s(engine, 0));
     caller = 1;
     CHECK(submit(engine, 0, 0, &first[0], NULL, &err), "%s", err.message);
-    sem_wait(&fake.step_begun); /* being drawn: it has no place in the queue */
+    sem_wait(&fake.step_begun); /* it is drawn and takes no place in the queue */
     for (int i = 1; i < 7; i++)
         CHECK(submit(engine, (uint64_t)i, 0, &first[i], NULL, &err), "%d: %s", i, err.message);
     CHECK(!submit(engine, 7, 0, &refused, NULL, &err) && err.code == ERROR_BUSY, "a seventh waits");
@@ -236,9 +237,9 @@ static void callers_have_shares(void) {
     CHECK(!submit(engine, 22, 0, &refused, NULL, &err) && err.code == ERROR_BUSY, "a third waits");
     CHECK_CONTAINS(err.message, "2 of your requests wait, 2 may");
     sem_post(&fake.may_step);
-    let_steps(2 * STEPS - 1); /* the first is done, and the first of the second caller */
+    let_steps(2 * STEPS - 1); /* ends the first request of each caller */
     sem_wait(&second[0].ended);
-    sem_wait(&fake.step_begun); /* the next of the first caller, or the second of the second */
+    sem_wait(&fake.step_begun); /* the next request of either caller */
     caller = 1;
     CHECK(!submit(engine, 7, 0, &refused, NULL, &err) && err.code == ERROR_BUSY,
         "a free place is for those who have less");
@@ -272,9 +273,9 @@ static void cancel_and_timeout(void) {
     CHECK(submit(engine, 3, 1e-6, &late, NULL, &err), "%s", err.message);
     CHECK(submit(engine, 4, 1000, &last, NULL, &err), "%s", err.message);
     engine_cancel(engine, waiting_ticket);
-    engine_ticket_release(waiting_ticket); /* the cancel stays */
+    engine_ticket_release(waiting_ticket); /* the request stays cancelled */
     sem_post(&fake.may_step);
-    /* Both end while the first is still being drawn. */
+    /* Both requests end while the first is still being drawn. */
     sem_wait(&waiting.ended);
     sem_wait(&late.ended);
     CHECK(waiting.code == ERROR_CANCELLED, "%s", error_code_name(waiting.code));
@@ -289,7 +290,7 @@ static void cancel_and_timeout(void) {
     let_steps(STEPS);
     sem_wait(&last.ended);
     CHECK(last.code == ERROR_NONE && last.seed == 4, "%s", error_code_name(last.code));
-    engine_cancel(engine, running_ticket); /* done already: nothing happens */
+    engine_cancel(engine, running_ticket); /* it has ended: nothing happens */
     engine_ticket_release(running_ticket);
     engine_ticket_release(NULL);
     engine_destroy(engine, true);
@@ -419,12 +420,12 @@ static struct engine *start_with_background(double share) {
     return engine;
 }
 
-/* A request waits for one piece of the background at most, and no piece comes between its calls. */
+/* A request waits for at most one piece of background work, and no piece runs between its calls. */
 static void requests_go_before_the_background(void) {
     struct engine *engine = start_with_background(0);
     struct outcome outcome = { 0 };
     struct error err;
-    sem_wait(&background.begun); /* a piece is being done */
+    sem_wait(&background.begun); /* a piece is in progress */
     CHECK(submit(engine, 1, 0, &outcome, NULL, &err), "%s", err.message);
     sem_post(&background.may_go);
     for (int i = 0; i < STEPS; i++) {
@@ -433,20 +434,21 @@ static void requests_go_before_the_background(void) {
         sem_post(&fake.may_step);
     }
     sem_wait(&outcome.ended);
-    sem_wait(&background.begun); /* it goes on behind */
+    sem_wait(&background.begun); /* the background continues after the request */
     atomic_store(&background.more, false);
     sem_post(&background.may_go);
     while (atomic_load(&background.pieces) != 2)
         ;
     engine_wake_background(engine);
-    sem_wait(&background.begun); /* and again when it is woken */
+    sem_wait(&background.begun); /* it works again when it is woken */
     sem_post(&background.may_go);
     engine_destroy(engine, true);
     CHECK(background.pieces == 3 && background.stops == 1, "%d pieces, %d stops", background.pieces,
         background.stops);
 }
 
-/* With a share of a half, about as long as the requests' calls: here one call, one piece. */
+/* With a share of one half, the background works about as long as the calls of requests: here one
+ * piece per call. */
 static void the_background_has_its_share(void) {
     struct engine *engine = start_with_background(0.5);
     struct outcome outcome = { 0 };
@@ -456,7 +458,7 @@ static void the_background_has_its_share(void) {
     sem_post(&background.may_go);
     sem_wait(&fake.step_begun);
     sem_post(&fake.may_step);
-    sem_wait(&background.begun); /* before the second step: it would hang here without a share */
+    sem_wait(&background.begun); /* before the second step; would hang without a share */
     CHECK(!outcome.done_count, "the request is not done");
     atomic_store(&background.free_running, true);
     atomic_store(&fake.free_running, true);

@@ -1,5 +1,5 @@
-/* In the place of engine/loop/pipeline.c, for tests of what stands above it: a pipeline that has a
- * studio and nothing else. The test makes the studio in its own pipeline_create. */
+/* Replaces engine/loop/pipeline.c in tests of the layers above it: a pipeline that has only a
+ * studio. The test creates the studio in its own pipeline_create. */
 #ifndef TESTS_ENGINE_IDLE_PIPELINE_H
 #define TESTS_ENGINE_IDLE_PIPELINE_H
 
@@ -7,7 +7,7 @@
 #include "tests/engine/no_adapters.h"
 
 static struct studio *idle_studio;
-static const struct kernels *idle_kernels; /* of the device, if there is one */
+static const struct kernels *idle_kernels; /* the device's, if there is one */
 
 void pipeline_destroy(struct pipeline *pipeline) {
     if (pipeline)

@@ -1,4 +1,4 @@
-/* What stages do that have no models: nothing, and count. For tests that pretend one of them. */
+/* Stages without models, which only count evaluations. A test replaces those that it needs. */
 #ifndef TESTS_ENGINE_IDLE_STAGES_H
 #define TESTS_ENGINE_IDLE_STAGES_H
 
@@ -24,14 +24,14 @@ static inline bool idle_ready(
     return true;
 }
 
-/* Latents 0 are grey, and brighter with the first channel. */
+/* Latents of 0 are grey; the first channel makes them brighter. */
 static inline bool idle_colours(void *user, struct latent_colours *out, struct error *err) {
     (void)user, (void)err;
     *out = (struct latent_colours){ .channels = 4, .weights = { { 1 }, { 1 }, { 1 } } };
     return true;
 }
 
-/* Each image takes an evaluation. */
+/* Each image advances by one evaluation. */
 static inline bool idle_step(
     void *user, struct image *const *images, int count, struct error *err) {
     (void)user, (void)err;
@@ -49,7 +49,8 @@ static inline void idle_leave(void *user, struct image *image) {
     (void)user, (void)image;
 }
 
-/* Those, but for the three in which pretended ones differ; NULL where they do not. */
+/* Returns the idle stages with the test's own call_images, step and take; step or take NULL: the
+ * idle one. */
 static inline struct stages idle_stages(
     int (*call_images)(void *user, const struct resolved_request *request),
     bool (*step)(void *user, struct image *const *images, int count, struct error *err),

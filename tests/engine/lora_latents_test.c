@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define LATENTS_BOUND 1e-3 /* of the latents' norm */
-/* The checkpoint's weights are f16, and merged ones are rounded to it. */
+#define LATENTS_BOUND 1e-3 /* relative to the latents' norm */
+/* The checkpoint's weights are f16, and merged weights are rounded to f16. */
 #define MERGED_BOUND 1e-3
 #define LATENTS (4 * 16 * 16)
 
@@ -38,7 +38,7 @@ static double number(const json_t *item, const char *key) {
     return json_number_value(json_object_get(item, key));
 }
 
-/* The request that the recording was made with; `loras` is a list of a case's. */
+/* Makes the request that was recorded; `loras` is the list of one case. */
 static void make_request(const json_t *loras, struct generate_request *request) {
     generate_request_init(request);
     request->prompt_count = 1;
@@ -64,7 +64,7 @@ static void make_request(const json_t *loras, struct generate_request *request) 
     }
 }
 
-/* Draws into latents [LATENTS]. */
+/* Draws the case into latents [LATENTS]. */
 static bool draw(struct pipeline *pipeline, const json_t *loras, float *latents) {
     struct generate_request request;
     struct resolved_request resolved;

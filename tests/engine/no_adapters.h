@@ -1,6 +1,5 @@
-/* What a pipeline in the place of engine/loop/pipeline.c says of adapters and embeddings: it has
- * none.
- */
+/* For pipelines that replace engine/loop/pipeline.c in tests: they have no adapters and no
+ * embeddings. */
 #ifndef TESTS_ENGINE_NO_ADAPTERS_H
 #define TESTS_ENGINE_NO_ADAPTERS_H
 

@@ -1,4 +1,4 @@
-/* A pipeline for a test; the test ends if there is none. */
+/* Opens a pipeline for a test; ends the test if that fails. */
 #ifndef TESTS_ENGINE_OPEN_PIPELINE_H
 #define TESTS_ENGINE_OPEN_PIPELINE_H
 

@@ -1,7 +1,7 @@
-/* Who is in the next call: by hand for small cases, and by simulation for what a rule is for, with
- * Poisson arrivals, half of 4 and half of 30 evaluations, against one request after the other; and
- * for one caller beside others who flood. Time is simulated, so the figures are the same on every
- * machine. */
+/* Which images are in the next call. Small cases are checked by hand, the effect of each rule by
+ * simulation. Arrivals are Poisson; half of the requests need 4 evaluations, half need 30; the
+ * comparison is one request after the other. Another simulation has one caller beside others who
+ * flood the queue. Time is simulated, so the figures are the same on every machine. */
 #include "engine/drawing/policy.h"
 #include "engine/drawing/turns.h"
 #include "tests/check.h"
@@ -73,7 +73,7 @@ static const struct choice choices[] = {
         16, false, "step 0 1 2" },
 };
 
-/* A device on which any call takes as long as any other. */
+/* A device on which every call takes equally long. */
 static const double flat[UNET_CALL_MAX_ROWS + 1] = { 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
     1 };
 
@@ -96,7 +96,8 @@ static void small_cases(void) {
     policy_choose(two, 4, &limits, &call);
     CHECK(call.count == 4, "company that costs nothing is welcome: %d images", call.count);
     static const double costs[][UNET_CALL_MAX_ROWS + 1] = {
-        /* gains nothing; gains from the third image on; gains too little to wait for each other */
+        /* width gains nothing; gains from the third image on; gains too little to be worth
+         * waiting */
         { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 },
         { 0, 1, 2, 3, 4.2, 4.6, 5.1, 5.8, 6.6, 8 },
         { 0, 1, 2, 2.9, 3.8, 4.7, 5.6, 6.5, 7.4, 8.3 },
@@ -128,23 +129,23 @@ struct request {
     uint64_t caller;
 };
 
-/* A device and its load. Evaluations of one image take 1; of n in one call less than n each, with a
- * gain, until the device is full at 8. */
+/* A device and its load. One evaluation of one image takes 1. With a gain, n of them in one call
+ * take less than n; the device is full at 8 images. */
 struct load {
     enum rule rule;
     double gain;
-    int width;   /* images of a call */
-    double work; /* that arrives, of what one at a time does */
-    int limit;   /* requests there at a time; others are refused */
+    int width;   /* most images in a call */
+    double work; /* arriving per unit; 1 is all that one at a time can do */
+    int limit;   /* most requests present; others are refused */
     int requests;
-    int callers; /* 0: each request has one of its own */
+    int callers; /* 0: each request is a caller of its own */
 };
 
 struct latencies {
-    double values[2][100000]; /* of short and of long ones */
+    double values[2][100000]; /* of short and of long requests */
     int count[2];
     int refused;
-    double end; /* when the last was done */
+    double end; /* when the last request was done */
 };
 
 static double call_seconds(const struct load *load, int images) {
@@ -166,7 +167,7 @@ static struct request draw_request(const struct load *load, double after, uint64
     return (struct request){ arrived, size, size, 0, 0 };
 }
 
-static struct turns turns; /* of the simulation that is under way */
+static struct turns turns; /* of the running simulation */
 
 static struct request enter(struct request r) {
     struct error err = { 0 };
@@ -198,7 +199,7 @@ static void take_turns(const struct request *there, int count, struct policy_ima
         ((struct policy_image *)requests[i].of)->turn = requests[i].turn;
 }
 
-/* One call; the requests that it ends are marked with left 0. The time it takes. */
+/* Simulates one call. Requests that it completes get left 0. Returns the time it takes. */
 static double one_call(const struct load *load, struct request *there, int count, double now) {
     static struct policy_image images[WAITING_MAX];
     struct policy_call call;
@@ -299,8 +300,8 @@ static void at_most(const char *what, double got, double bar, double base) {
     CHECK(got <= bar * base, "%s: %.1f, at most %.2f times %.1f", what, got, bar, base);
 }
 
-/* Where a wider call gains nothing: short requests gain, and the slowest lose nothing. Calls may be
- * wide, but are not. */
+/* On a device where wider calls gain nothing, short requests get faster and the slowest lose
+ * nothing. Calls could be wide here, but the policy keeps them narrow. */
 static void beats_one_at_a_time(void) {
     struct load load = { .width = 8, .limit = WAITING_MAX, .requests = 60000, .work = 0.3 };
     struct summary one = run(load, ONE_AT_A_TIME), ours = run(load, AGEING);
@@ -323,7 +324,8 @@ static void beats_one_at_a_time(void) {
     at_most("long requests' p95 at 2", ours.long_p95, 1.35, one.long_p95);
 }
 
-/* Where a call of eight takes 3.8 times one's time: twice the images, and nobody later. */
+/* On a device where a call of eight takes 3.8 times as long as a call of one, twice as many images
+ * are drawn and no request gets slower. */
 static void gains_where_the_device_does(void) {
     const struct load load = { .gain = 0.6, .width = 8, .limit = 16, .requests = 60000, .work = 4 };
     struct summary one = run(load, ONE_AT_A_TIME), ours = run(load, AGEING);
@@ -333,13 +335,13 @@ static void gains_where_the_device_does(void) {
     at_most("long requests' p95", ours.long_p95, 1, one.long_p95);
 }
 
-/* --- among callers --- */
+/* --- turns of callers --- */
 
 struct turn_case {
     const char *what;
     double clock;
     struct turns_account accounts[2]; /* of the callers 0 and 1 */
-    struct turns_request requests[4]; /* callers from 0, the rest 0 */
+    struct turns_request requests[4]; /* of callers from 0 on; unused ones are 0 */
     int count;
     double want[4]; /* turns, in the order of `index` */
 };
@@ -383,8 +385,8 @@ static double account_of(uint64_t caller) {
     return -1;
 }
 
-/* A caller who comes begins where the least of the others is; one who comes back, where it was, if
- * that is further; and of those who are gone no more is known than there is room for. */
+/* A new caller starts with the least work done for any present caller. A returning caller keeps its
+ * old account if that is further ahead. Only a limited number of absent callers is remembered. */
 static void accounts_come_and_go(void) {
     struct error err = { 0 };
     CHECK(turns_enter(&turns, 7, &err) && turns_enter(&turns, 7, &err), "%s", err.message);
@@ -425,10 +427,10 @@ static void equal(const char *what, struct summary a, struct summary b) {
         "%s: mean %g and %g, p95 %g and %g", what, a.mean, b.mean, a.p95, b.p95);
 }
 
-/* One caller's requests keep their order, to the last bit of every wait. Where each has one
- * request, and nobody asks twice, waits are what they were; but that in calls that gain, two
- * evaluations are done where the rank's clock goes on by one (the studio's rank takes seconds of
- * such calls). */
+/* With one caller, all waits are exactly those without turns. With one request per caller, waits
+ * are nearly the same. In calls that gain, short requests may wait up to twice as long: two
+ * evaluations are done while the rank's clock advances by one (in the studio the rank counts the
+ * seconds of such calls). */
 static void turns_cost_nothing(void) {
     for (int gains = 0; gains < 2; gains++) {
         struct load load = { .gain = 0.6 * gains, .width = gains ? 8 : 1, .requests = 30000 };
@@ -453,14 +455,14 @@ static void turns_cost_nothing(void) {
 
 struct flood {
     enum rule rule;
-    int callers, each; /* who flood, and how many requests each of them has at any time */
+    int callers, each; /* flooding callers, and each one's requests at any time */
     int size;          /* of these */
-    int asks;          /* the size of what one more caller asks for, one at a time */
-    double pause;      /* between these */
+    int asks;          /* size of one more caller's requests, one at a time */
+    double pause;      /* after each of that caller's requests */
     double gain;
 };
 
-/* The median of what that caller waits, in times of what it waits alone. */
+/* Returns that caller's median wait as a multiple of its wait when it is alone. */
 static double times_alone(struct flood f) {
     static struct request there[WAITING_MAX];
     static double waits[100000];
@@ -499,9 +501,10 @@ static double times_alone(struct flood f) {
     return asked ? waits[asked / 2] / alone : INFINITY;
 }
 
-/* Beside one who floods it takes twice as long at most, and beside three four times and a little,
- * since what it got before its turn the last time is made good; on a device that gains from wider
- * calls, no longer, though it is drawn in company. */
+/* Beside one flooding caller, a request takes at most twice as long as alone. Beside three it takes
+ * four times and a little more, because the caller's head start last time is charged to it. On a
+ * device that gains from wider calls it takes no longer than such a call does, though it shares
+ * calls. */
 static void a_flood_is_the_flooders(void) {
     static const int sizes[] = { SHORT, 12, LONG, 100 };
     const struct load full = { .gain = 0.6 };
@@ -535,14 +538,15 @@ static void a_flood_is_the_flooders(void) {
 
 /* --- nobody starves --- */
 
-/* When a request of `size` evaluations is done that comes at 0 and from then on meets a short one
- * the moment that there is room for it, more than can ever be drawn; or the horizon. */
+/* A request of `size` evaluations arrives at time 0; from then on a short request arrives whenever
+ * there is room, more than can ever be drawn. Returns when the first request is done, or the
+ * horizon if it is not. */
 static double under_siege(enum rule rule, int size, int priority, int limit, double horizon) {
     static struct request there[WAITING_MAX];
     const struct load load = { .rule = rule, .width = 1 };
     int count = 0;
     double now = 0;
-    uint64_t caller = 0; /* each has its own */
+    uint64_t caller = 0; /* each request has its own caller */
     turns_finish(&turns);
     there[count++] = enter((struct request){ 0, size, size, priority, caller });
     while (now < horizon) {
@@ -560,8 +564,9 @@ static double under_siege(enum rule rule, int size, int priority, int limit, dou
     return horizon;
 }
 
-/* Only those that came within work / POLICY_AGEING after it pass a request, and of these no more
- * are left then than may be there: that, and its own work, is the longest it can take. */
+/* A request can only be overtaken by those that arrive within work / POLICY_AGEING after it. When
+ * that time is over, at most `limit` of them are left. So the longest possible wait is that time,
+ * their work and its own work. */
 static void nobody_starves(void) {
     static const int sizes[] = { LONG, 1000 }, limits[] = { 2, 16, 64 };
     for (int priority = -PRIORITY_MAX; priority <= PRIORITY_MAX; priority++)

@@ -1,5 +1,5 @@
-/* Places in the queue, by hand: what a caller may have alone and beside others, who is refused
- * while somebody floods, and how long the queue takes. */
+/* Places in the queue, checked by hand: how many a caller may have alone and beside others, who is
+ * refused during a flood, and the estimated waiting time. */
 #include "engine/loop/queue_share.h"
 #include "tests/check.h"
 
@@ -30,16 +30,16 @@ static void begin(uint64_t caller, int count) {
 }
 
 static void places(void) {
-    enter(1, MAX); /* alone it has them all */
+    enter(1, MAX); /* alone it may have every place */
     check_refused(1, "12 requests wait, 12 may");
-    enter(2, MAX / 3); /* which keeps nobody else from its share */
+    enter(2, MAX / 3); /* a full queue denies nobody its share */
     check_refused(2, "4 of your requests wait, 4 may");
     enter(3, MAX / 4);
     check_refused(3, "3 of your requests wait, 3 may");
-    begin(1, 8); /* the flooder is at 4: not below its share */
+    begin(1, 8); /* the flooding caller has 4: still too many */
     check_refused(1, "4 of your requests wait, 3 may");
     begin(1, 2);
-    enter(1, 1); /* below it, it may again */
+    enter(1, 1); /* below its share it may ask again */
     check_refused(1, "3 of your requests wait, 3 may");
     begin(2, 4);
     begin(3, 3);
@@ -51,7 +51,7 @@ static void places(void) {
     queue_share_finish(&share);
 }
 
-/* One place each, and twice as many as there are at most. */
+/* Every caller may have one place. At most twice as many wait as there are places. */
 static void a_crowd(void) {
     enter(1, MAX);
     for (uint64_t caller = 2; caller < MAX + 2; caller++)
@@ -60,7 +60,7 @@ static void a_crowd(void) {
     queue_share_leave(&share, 1, true);
     enter(99, 1);
     queue_share_leave(&share, 1, true);
-    check_refused(1, "10 of your requests wait, 1 may"); /* what comes free is not for it */
+    check_refused(1, "10 of your requests wait, 1 may"); /* the free place is not for it */
     queue_share_finish(&share);
     struct error err = { 0 };
     CHECK(queue_share_enter(&share, 1, true, &err), "%s", err.message);
@@ -69,7 +69,8 @@ static void a_crowd(void) {
     queue_share_finish(&share);
 }
 
-/* Who has waited elsewhere takes no place, and nobody is counted who has nothing there. */
+/* Requests that waited elsewhere take no place. Callers without requests in the queue are not
+ * counted. */
 static void others(void) {
     struct error err = { 0 };
     for (int i = 0; i < 3 * MAX; i++)
@@ -110,7 +111,7 @@ static void waits(void) {
         queue_share_look(&share, 2, 5);
         queue_share_look(&share, 3, 4);
         queue_share_look(&share, 3, 4);
-        queue_share_look(&share, 9, 1000); /* nobody who is there */
+        queue_share_look(&share, 9, 1000); /* has nothing in the queue: ignored */
     }
     check_wait("all of it for who has most", 1, 30 + 5 + 8);
     check_wait("of the others as much as its own", 2, 5 + 5 + 5);

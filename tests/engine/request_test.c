@@ -16,7 +16,7 @@ static void reset(void) {
     request.prompt_count = 1;
 }
 
-/* The field alone is out of range. */
+/* Checks that this field, with the others valid, is refused. */
 #define REFUSED(field, given, value, allowed)                                                      \
     do {                                                                                           \
         request.field = (given);                                                                   \

@@ -1,5 +1,5 @@
-/* What a request becomes for one checkpoint, and what is refused because of it: the same request is
- * right for one and wrong for another. The names of the fields are the API's. */
+/* Resolving a request for one checkpoint, and refusing it because of that checkpoint: a request may
+ * be valid for one and not for another. Errors name the API's fields. */
 #include "engine/resolve/resolve.h"
 #include "tests/check.h"
 #include "tests/engine/sd15.h"
@@ -84,7 +84,7 @@ static void what_is_open_is_the_models(void) {
     reset();
 }
 
-/* Diffusers draws the same with them and without. */
+/* These fields change nothing in diffusers either. */
 static void fields_without_effect_are_said(void) {
     static const struct {
         double guidance_scale;
@@ -119,8 +119,7 @@ static void fields_without_effect_are_said(void) {
     reset();
 }
 
-/* "a b " a hundred times and more: two tokens each. */
-/* diffusers' generators of a list of seeds: each image has a seed of its own. */
+/* As with diffusers' list of generators, each image has its own seed. */
 static void images_have_seeds_of_their_own(void) {
     const struct resolve_figures figures = sd15();
     struct resolved_request r;
@@ -136,8 +135,8 @@ static void images_have_seeds_of_their_own(void) {
     reset();
 }
 
-/* 64 drawn seeds: each of the 32 bits is set in one and clear in another, which fails by chance
- * once in 2^58 runs. */
+/* In 64 random seeds each of the 32 bits is set at least once and clear at least once. A correct
+ * generator fails this once in 2^58 runs. */
 static void an_open_seed_has_32_random_bits(void) {
     const struct resolve_figures figures = sd15();
     uint64_t set = 0, clear = 0;
@@ -186,7 +185,8 @@ static void give_long_prompt(int pairs) {
     request.long_prompt = LONG_PROMPT_CHUNK;
 }
 
-/* As AUTOMATIC1111: 75 tokens between marks of their own, the last ones padded. */
+/* As in AUTOMATIC1111: chunks of 75 tokens, each between its own begin and end tokens; the last
+ * chunk is padded. */
 static void long_texts_become_chunks(void) {
     const struct resolve_figures figures = sd15();
     struct resolved_request r;
@@ -218,7 +218,7 @@ static void give_prompt(int index, const char *text) {
     request.prompt_syntax = PROMPT_SYNTAX_A1111;
 }
 
-/* Weights stand beside the ids that the words alone have. */
+/* The ids are those of the words without brackets; the weights are stored beside them. */
 static void brackets_become_weights(void) {
     const struct resolve_figures figures = sd15();
     struct resolved_request plain, r;
@@ -294,7 +294,7 @@ static void a_models_own_limits(void) {
     request.height = 520;
     refused(&figures, "height", "520", "a multiple of this model's 16");
     figures = sd15();
-    request.num_inference_steps = 1000; /* and steps_offset 1 */
+    request.num_inference_steps = 1000; /* with steps_offset 1 */
     refused(&figures, "num_inference_steps", "1000", "fewer steps");
     request.width = 511;
     refused(&figures, "width", "511", "a multiple of 8");
@@ -336,7 +336,7 @@ static void give_pictures(int width, int height, bool masked) {
     request.mask_image.bytes = NULL;
 }
 
-/* diffusers' get_timesteps: int(n * strength), of Python's floats. */
+/* As diffusers' get_timesteps: int(n * strength), computed with doubles as in Python. */
 static void strength_leaves_steps(void) {
     static const struct {
         int steps;
@@ -364,8 +364,8 @@ static void strength_leaves_steps(void) {
         CHECK(r.source && !r.asked.init_image.bytes, "the file is not kept");
         resolved_request_finish(&r);
     }
-    /* diffusers' defaults: StableDiffusionImg2ImgPipeline 0.8, StableDiffusionInpaintPipeline 1.0.
-     */
+    /* Defaults of diffusers: StableDiffusionImg2ImgPipeline 0.8, StableDiffusionInpaintPipeline
+     * 1.0. */
     for (int masked = 0; masked < 2; masked++) {
         struct resolved_request r;
         struct error err = { 0 };
@@ -396,7 +396,7 @@ static void pictures_that_do_not_fit_are_refused(void) {
     request.width = 64;
     refused(&figures, "init_image", "128x64 px", "64x64 px, which width and height ask for");
     give_pictures(128, 64, true);
-    ((uint8_t *)request.mask_image.bytes)[40] ^= 0xff; /* in its pixels */
+    ((uint8_t *)request.mask_image.bytes)[40] ^= 0xff; /* damages its pixel data */
     char value[48];
     snprintf(value, sizeof(value), "a file of %zu bytes", request.mask_image.size);
     refused(&figures, "mask_image", value, "the PNG is damaged");

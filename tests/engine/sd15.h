@@ -1,10 +1,10 @@
-/* What an SD-1.5 checkpoint says of itself, for tests that resolve requests without one. */
+/* The figures of an SD-1.5 checkpoint, for tests that resolve requests without a checkpoint. */
 #ifndef TESTS_ENGINE_SD15_H
 #define TESTS_ENGINE_SD15_H
 
 #include "engine/resolve/resolve.h"
 
-/* Its scheduler/scheduler_config.json; the caller's. */
+/* Returns its scheduler/scheduler_config.json; owned by the caller. */
 static inline json_t *sd15_scheduler_json(void) {
     return json_pack("{s:s, s:f, s:f, s:s, s:i, s:b, s:b, s:i, s:b, s:n}", "_class_name",
         "PNDMScheduler", "beta_start", 0.00085, "beta_end", 0.012, "beta_schedule", "scaled_linear",
@@ -12,7 +12,7 @@ static inline json_t *sd15_scheduler_json(void) {
         "clip_sample", 0, "trained_betas");
 }
 
-/* Both are borrowed. */
+/* Borrows both arguments. */
 static inline struct resolve_figures sd15_figures(
     const struct tokenizer *tokenizer, const json_t *scheduler_json) {
     return (struct resolve_figures){

@@ -23,13 +23,13 @@
 
 #define MS 1000000 /* ns */
 
-/* The engine thread's, but for the atomics. Times are ns. */
+/* Used by the engine thread only, except for the atomics. Times are in ns. */
 static struct {
     int64_t call, piece;
-    bool is_late;            /* the device works while the host goes on */
-    int64_t queued;          /* what it still has to do */
-    int64_t most_queued;     /* that a call had to wait for */
-    int calls, taken, ended; /* ended: requests that had what they asked for */
+    bool is_late;            /* the device works while the host continues */
+    int64_t queued;          /* the device's remaining work */
+    int64_t most_queued;     /* the most that a call waited for */
+    int calls, taken, ended; /* ended: requests that got their result */
     int pieces;              /* from the first call to the last picture */
     atomic_int idle_pieces;  /* before that */
     _Atomic(int64_t) now;
@@ -78,7 +78,7 @@ static int call_images(void *user, const struct resolved_request *request) {
     return 1;
 }
 
-/* The first call waits until all requests and the background are there. */
+/* The first call waits until all requests and the background have been submitted. */
 static bool step(void *user, struct image *const *images, int count, struct error *err) {
     if (pretended.calls++ == 0) {
         sem_post(&pretended.called);
@@ -133,7 +133,7 @@ static bool work(bool *more, void *user, struct error *err) {
     else if (pretended.taken < REQUESTS)
         pretended.pieces++;
     compute(pretended.piece);
-    *more = pretended.pieces < PIECES_MAX; /* an end, where it would never give way */
+    *more = pretended.pieces < PIECES_MAX; /* an end, in case it never yields */
     return true;
 }
 
@@ -178,8 +178,9 @@ static void has_its_share(double share, int64_t call, int64_t piece, bool is_lat
         submit(engine, &requests[i], &done);
     engine_set_background(engine, &(struct engine_background){ .work = work, .share = share });
     finish(engine, &done, REQUESTS);
-    /* What the last call earned is not had yet. Nobody knew of the background when the first was
-     * made; a device that is late works on it when the second is, whose time it is then. */
+    /* The time earned by the last call is not used yet. The first call began before the engine knew
+     * of the background, so it earned nothing, unless the device is late: then the device works on
+     * it during the second call and its time counts there. */
     const int counted = pretended.calls - (is_late ? 1 : 2);
     const double calls = (double)counted * (double)call;
     const double pieces = (double)pretended.pieces * (double)piece;
@@ -193,7 +194,8 @@ static void has_its_share(double share, int64_t call, int64_t piece, bool is_lat
     CHECK(share > 0 || pretended.pieces == 0, "%d pieces without a share", pretended.pieces);
 }
 
-/* Pieces that are done while nobody is there leave nothing that a request has to wait for. */
+/* Background pieces that run while no request is there leave no work that the next request would
+ * have to wait for. */
 static void leaves_nothing_queued(double share) {
     struct engine *engine = start(10 * MS, 10 * MS, true);
     struct resolved_request request;
@@ -205,7 +207,7 @@ static void leaves_nothing_queued(double share) {
     submit(engine, &request, &done);
     sem_wait(&pretended.called);
     finish(engine, &done, 1);
-    /* Calls may run ahead of the device where nobody has a share beside them. */
+    /* Without a share, calls may run ahead of the device. */
     const int64_t own = share > 0 ? 0 : (CALLS - 1) * pretended.call;
     CHECK(pretended.most_queued <= own, "share %g: a call waits for %g ms, %g of them of its own",
         share, (double)pretended.most_queued / MS, (double)own / MS);

@@ -1,7 +1,7 @@
-/* A step allocates nothing: while steps of a drawing run on the CPU, every call of malloc and its
- * kin is counted, in this program and in every library, and so is what the arena would take from
- * the system. oneDNN (with the C++ library below it) keeps small books of its own for every call;
- * they are printed, and bounded.
+/* A step allocates nothing. While steps of a drawing run on the CPU, every call of malloc and
+ * similar functions is counted, in this program and in every library, and every mmap of the arena.
+ * oneDNN (and the C++ library that it uses) makes small allocations in every call; they are
+ * printed, and must stay below a limit.
  *
  * usage: step_test MODEL_FOLDER */
 #include "engine/loop/pipeline.h"
@@ -23,7 +23,7 @@ void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *block, size_t bytes);
 void *__libc_memalign(size_t alignment, size_t bytes);
 
-/* The libraries call these too. */
+/* Visible to the libraries, so that they call these functions too. */
 #define SEEN_BY_ALL __attribute__((visibility("default")))
 
 static atomic_bool counting;
@@ -74,7 +74,7 @@ SEEN_BY_ALL void *mmap(void *at, size_t bytes, int protection, int flags, int fi
     return (void *)syscall(SYS_mmap, at, bytes, protection, flags, file, offset);
 }
 
-#define FIRST 1 /* the steps between these are counted */
+#define FIRST 1 /* steps after this one are counted, up to LAST */
 #define LAST 5
 
 static bool progress(int step, int steps, void *user) {
@@ -87,7 +87,7 @@ static bool progress(int step, int steps, void *user) {
     return true;
 }
 
-/* Whose code called: true for oneDNN, what it is built on, and OpenMP's runtime. */
+/* Whether the caller is oneDNN, the C++ library or OpenMP's runtime. *name is the caller's file. */
 static bool is_library(void *caller, const char **name) {
     Dl_info info;
     *name = dladdr(caller, &info) && info.dli_fname ? info.dli_fname : "?";

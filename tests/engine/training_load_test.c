@@ -1,8 +1,8 @@
-/* Loading a training job's models beside the engine: a picture is drawn in the middle of it, with
- * the pixels that it always has; a job of the engine's own precision borrows its models, writes to
- * none of them, and trains the same bytes; one that is wanted back ends between two weights;
- * one whose cache is deleted while it trains loads its encoders again, and trains the same bytes;
- * and one that does not fit is refused with the number before its memory is used.
+/* Loading a training job's models beside the engine. A picture that is drawn during the load has
+ * its usual pixels. A job in the engine's precision borrows the engine's models, does not write to
+ * them, and trains the same bytes. A load that is cancelled ends between two weights. A job whose
+ * cache is deleted during training loads its encoders again and trains the same bytes. A job that
+ * does not fit is refused, with the number of bytes, before it uses the memory.
  *
  * usage: training_load_test CHECKPOINT PICTURES [limited: also with less memory] */
 #include "base/file.h"
@@ -31,7 +31,8 @@ static void must(bool ok, const struct error *err) {
 
 /* --- jobs --- */
 
-/* What happens between the pieces of a load. */
+/* A callback between the pieces of a load: it can stop the load at one piece and end it at
+ * another. */
 struct pieces {
     int count, stop_at, end_at; /* 0: never */
     pthread_mutex_t lock;
@@ -60,7 +61,8 @@ struct rig {
     char folder[64], cache[80];
 };
 
-/* `more`: further fields. `borrows`: the pipeline's models are offered. */
+/* `more`: further fields of the configuration. `borrows`: offers the pipeline's models to the
+ * job. */
 static void open_job(
     struct rig *rig, const struct pipeline *pipeline, const char *more, bool borrows) {
     char text[512];
@@ -102,7 +104,7 @@ static void close_job(struct rig *rig) {
     CHECK(system(command) == 0, "%s is left", rig->folder);
 }
 
-/* The adapter's bytes; malloc'd. */
+/* Trains to the end. Returns the adapter's bytes; malloc'd. */
 static char *train(struct rig *rig, size_t *size) {
     struct error err = { 0 };
     char *bytes;
@@ -122,7 +124,7 @@ static void *load_beside(void *user) {
 
 /* --- pictures --- */
 
-/* Its pixels; malloc'd. */
+/* Returns the picture's pixels; malloc'd. */
 static uint8_t *draw(struct pipeline *pipeline, size_t *size) {
     struct error err = { 0 };
     struct generate_request request;
@@ -202,7 +204,7 @@ static void the_engines_models_are_borrowed(struct pipeline *pipeline) {
         (double)used[0] / (1 << 20), pieces[0], (double)used[1] / (1 << 20), pieces[1]);
     CHECK(bytes[0] == bytes[1] && memcmp(trained[0], trained[1], bytes[0]) == 0,
         "borrowed models train other bytes");
-    /* A sanitizer's allocator does not say what is in use. */
+    /* A sanitizer's allocator does not report the memory in use. */
     CHECK(pieces[1] < pieces[0] &&
               (!used[0] || used[1] + (size_t)rig.info.weight_bytes / 2 < used[0]),
         "they were not borrowed");
@@ -223,7 +225,7 @@ static void it_can_be_wanted_back(struct pipeline *pipeline) {
     close_job(&rig);
 }
 
-/* Once its encoders are dropped. */
+/* Loses its cache after the encoders were dropped. */
 static void what_the_cache_loses_is_encoded_again(struct pipeline *pipeline) {
     struct rig rig;
     struct error err = { 0 };
@@ -251,7 +253,7 @@ static void what_the_cache_loses_is_encoded_again(struct pipeline *pipeline) {
     free(trained[1]);
 }
 
-/* With 24 MiB more than the process has, of which a pass of 512x512 px wants many times as much. */
+/* The process may grow by 24 MiB. A pass of 512x512 px needs many times as much. */
 static void what_does_not_fit_is_refused(struct pipeline *pipeline) {
     struct rig rig;
     struct error err = { 0 };

@@ -1,4 +1,5 @@
-/* What libFuzzer calls; without it, replay.c does, with the committed corpus. */
+/* The entry point that libFuzzer calls. Without libFuzzer, replay.c calls it with the committed
+ * corpus. */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H
 

@@ -1,4 +1,5 @@
-/* Runs a fuzz target once on every file of a folder: its corpus and all it ever crashed on. */
+/* Runs a fuzz target once on every file of a folder: its corpus, and every input that ever crashed
+ * it. */
 #include "base/file.h"
 #include "tests/fuzz/fuzz.h"
 

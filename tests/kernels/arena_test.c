@@ -40,7 +40,7 @@ static void a_plan_counts_the_peak(void) {
     struct arena *arena;
     CHECK(arena_create(&host_memory, &arena, &err), "%s", err.message);
     arena_plan_begin(arena);
-    void *a = arena_alloc(arena, 100); /* 256 with the alignment */
+    void *a = arena_alloc(arena, 100); /* takes 256 bytes, because of the alignment */
     size_t mark = arena_mark(arena);
     void *b = arena_alloc(arena, 1000); /* 1024 */
     CHECK(a && b && a != b, "distinct addresses");

@@ -1,7 +1,7 @@
-/* Every candidate of attention, Hopper's above all, against the reference: few queries and keys,
- * but more than one block of either, real head sizes, q, k and v as parts of one projection and
- * apart, causal, rows of other lengths, and queries that are not a number or infinite. What only
- * some chips have is tried where it is there; the plain kernel, where there is no other. */
+/* Every candidate of CUDA attention, Hopper's above all, against the reference. Few queries and
+ * keys, but more than one block of each; real head sizes; q, k and v as parts of one projection and
+ * separate; causal; rows of different lengths; NaN and infinite queries. Candidates that only some
+ * chips have are tried if the device has them. The plain kernel is tried if it is the only one. */
 #include "kernels/compute/compute.h"
 #include "kernels/cuda/attention/attention_candidates.h"
 #include "tests/kernels/device_tensors.h"
@@ -15,7 +15,7 @@ struct attention_case {
     int64_t tq, tk;
     int heads, d;
     bool causal, hopper_only;
-    int32_t lengths[ROWS]; /* or 0: tk; NaN lies behind them */
+    int32_t lengths[ROWS]; /* 0: tk; keys behind the length are NaN */
 };
 
 /* q, k, v, y and the rows' lengths. */
@@ -28,8 +28,8 @@ static struct attention_args arguments(
         1.0f / sqrtf((float)c->d), c->causal, &tensors[3], c->lengths[0] ? &tensors[4] : NULL };
 }
 
-/* One candidate on the rows from `first` on, into `got`, which is as large as all rows. The last
- * row alone has as many keys as it sees, and no length. */
+/* Runs one candidate on the rows from `first` on, into `got`, which has the size of all rows. If
+ * only the last row runs, it gets exactly its own keys and no length. */
 static void run(const struct attention_case *c, const struct attention_candidate *candidate,
     struct tensor device[TENSORS], int64_t first, struct tensor *got) {
     struct tensor rows[TENSORS];
@@ -51,7 +51,7 @@ static void run(const struct attention_case *c, const struct attention_candidate
         memcpy(to.data, seen, tensor_bytes(&to));
 }
 
-/* How many numbers are NaN in one and not in the other; all NaN become 0 in both. */
+/* Counts the numbers that are NaN in one tensor and not in the other. Sets all NaN to 0 in both. */
 static int64_t stray_nans(struct tensor *want, struct tensor *got) {
     int64_t stray = 0;
     for (int64_t i = 0; i < tensor_elements(want); i++) {
@@ -63,7 +63,7 @@ static int64_t stray_nans(struct tensor *want, struct tensor *got) {
     return stray;
 }
 
-/* The lengths, and NaN behind them in k and v. */
+/* Returns the lengths. Writes NaN behind them in k and v. */
 static struct tensor put_lengths(const struct attention_case *c, struct tensor host[TENSORS]) {
     const struct tensor lengths = random_tensor(tensor_1d(NULL, DTYPE_I32, ROWS), 0);
     for (int64_t row = 0; row < ROWS && c->lengths[0]; row++) {
@@ -76,12 +76,12 @@ static struct tensor put_lengths(const struct attention_case *c, struct tensor h
     return lengths;
 }
 
-/* The first row's scores of a query, in the first head, become -inf, all of them. */
+/* Makes all scores of one query -inf, in the first row and first head. */
 static void see_nothing(
     const struct attention_case *c, struct tensor host[TENSORS], int64_t query) {
     const bool half = c->dtype == DTYPE_F16;
     ((uint16_t *)host[0].data)[query * host[0].shape[2]] = half ? 0xfc00 : 0xff80;
-    for (int64_t key = 0; key < c->tk; key++) /* its channels begin with the eighth */
+    for (int64_t key = 0; key < c->tk; key++) /* k starts at channel 8 of its tensor */
         ((uint16_t *)host[1].data)[key * host[1].shape[2] + 8] = half ? 0x3c00 : 0x3f80;
 }
 
@@ -93,10 +93,10 @@ static void check_case(const struct attention_case *c) {
     host[1] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tk, width + 24), 2);
     host[2] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tk, width + 16), 1);
     host[3] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tq, width), 1);
-    ((uint16_t *)host[0].data)[c->tq / 2 * (width + 8)] = 0x7fff; /* NaN in either */
+    ((uint16_t *)host[0].data)[c->tq / 2 * (width + 8)] = 0x7fff; /* NaN in f16 and bf16 */
     if (!c->lengths[0])
         see_nothing(c, host, 1);
-    if (c->causal) /* what earlier queries may not see */
+    if (c->causal) /* a late value, hidden from earlier queries */
         ((uint16_t *)host[2].data)[(c->tk - 9) * (width + 16) + 16] = 0x7fff;
     got = random_tensor(host[3], 1);
     want = random_tensor(host[3], 1);

@@ -1,7 +1,7 @@
 /* How much memory may be taken, read from files like those of real systems: a machine without
- * limits, a container under each version of control groups, nested groups, damaged files; the
- * process's own limits; and what an arena says when there is too little. The figures expected are
- * subtractions done by hand. */
+ * limits, a container under each version of control groups, nested groups, damaged files. Also the
+ * process's own limits, and an arena's error when there is too little. Expected figures were
+ * subtracted by hand. */
 #include "kernels/available.h"
 #include "kernels/compute/arena.h"
 #include "tests/check.h"
@@ -16,7 +16,7 @@
 
 static char root[] = "/tmp/latentd-available-XXXXXX";
 
-/* Writes a file below root, making its folders. */
+/* Writes a file under `root` and makes its folders. */
 static void put(const char *path, const char *text) {
     char full[512];
     snprintf(full, sizeof(full), "%s%s", root, path);
@@ -31,7 +31,7 @@ static void put(const char *path, const char *text) {
         fclose(file);
 }
 
-/* A fresh system with so much MemAvailable and no groups. */
+/* Makes a fresh system with this /proc/meminfo and no control groups. */
 static void fresh(const char *meminfo) {
     char command[sizeof(root) + 64];
     snprintf(command, sizeof(command), "rm -rf '%s' && mkdir '%s'", root, root);
@@ -102,8 +102,8 @@ static void version_1(void) {
     expect(300 * MIB, "/docker/0abc is 300 MiB", "the host's view of a group");
 }
 
-/* This process's own limit, and figures of another: 64 TiB, so that sanitizers, whose shadows take
- * a third of that, live on. */
+/* The process's own address space limit, with a made-up usage. The limit is 64 TiB because the
+ * sanitizers' shadow memory takes a third of that. */
 static void own_limits(void) {
     const rlim_t most = (rlim_t)64 << 40;
     struct rlimit before, limit;

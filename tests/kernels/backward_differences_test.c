@@ -1,9 +1,9 @@
-/* Each backward, on every path (backward_path.h), against differences of the reference's forward,
- * and the path's own forward against the reference's: for the loss L = sum of y dy in f64 and
- * D(h) = L(x + h) - L(x - h), every gradient is
- * (4/5 D(h) - 1/5 D(2h) + 4/105 D(3h) - 1/280 D(4h)) / h, which is exact but for h^8. y is rounded
- * to f32, which leaves 2^-24 / h of its size for each element that x moves: with so long a step
- * about 1e-6 of a gradient's size. */
+/* Each backward operation, on every path (backward_path.h), against finite differences of the
+ * reference's forward; and the path's own forward against the reference's. With the loss L = sum of
+ * y dy in f64 and D(h) = L(x + h) - L(x - h), every gradient is (4/5 D(h) - 1/5 D(2h) + 4/105 D(3h)
+ * - 1/280 D(4h)) / h, with an error of order h^8. y is rounded to f32, which adds an error of 2^-24
+ * / h of y's size for each element that depends on x. With this large h that is about 1e-6 of a
+ * gradient's size. */
 #include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
@@ -14,16 +14,16 @@
 #define H 0x1p-3
 #define ALLOWED 1e-5
 
-/* The tensors of the case at hand, all f32: inputs and an output, and the gradients of each; and
- * ids or lengths. */
+/* The tensors of the current case, all f32: inputs and an output, the gradient of each, and ids or
+ * lengths. */
 static float memory[11][MAX];
 static float (*const in)[MAX] = memory, (*const d_in)[MAX] = memory + 4;
 static float *const out = memory[8], *const d_out = memory[9], *const whole = memory[10];
 static struct tensor t[4], d[4], y, dy, wholes;
-static unsigned compared; /* bits 1 << OPERATION_x */
+static unsigned compared; /* bits 1 << OPERATION_x, compared so far */
 static double worst_of_all;
 
-/* The case in the block, for the reference, or as the path takes it. */
+/* Points the case's tensors into the block, for the reference or for the path. */
 static void lay(bool for_path) {
     struct tensor *const tensors[] = { &t[0], &t[1], &t[2], &t[3], &d[0], &d[1], &d[2], &d[3], &y,
         &dy, &wholes };
@@ -80,7 +80,8 @@ static double slope(step *forward, const void *user, float *x) {
     return sum / H;
 }
 
-/* How far `got` is from `want` at worst, in parts of the size of `want`. */
+/* Returns the largest difference, as a share of the root mean square of `want`, which becomes
+ * *size. */
 static double distance(const float *got, const double *want, int64_t n, double *size) {
     double squares = 0, worst = 0;
     for (int64_t i = 0; i < n; i++)
@@ -93,7 +94,7 @@ static double distance(const float *got, const double *want, int64_t n, double *
     return worst;
 }
 
-/* y and the gradients by the path. */
+/* Computes y and the gradients on the path, and compares y with the reference's. */
 static void compute_gradients(const char *name, step *forward, step *backward, const void *user) {
     struct compute c = { .kernels = &path }, reference = { .kernels = kernels_reference() };
     double want[MAX], size;
@@ -112,7 +113,7 @@ static void compute_gradients(const char *name, step *forward, step *backward, c
     CHECK(off < ALLOWED, "%s: the forward is off by %g of its size", name, off);
 }
 
-/* All gradients of the inputs whose bit is set in `wanted`. */
+/* Compares all gradients of the inputs whose bits are set in `wanted`. */
 static void compare(
     const char *name, unsigned wanted, step *forward, step *backward, const void *user) {
     compute_gradients(name, forward, backward, user);
@@ -137,7 +138,7 @@ struct layer {
     enum conv_kind kind;
 };
 
-/* From the block. weight: [n][k], or in the order of its gradient, [n][kh][kw][k]. */
+/* Packs the weight from the block. It is [n][k], or [n][kh][kw][k] like its gradient. */
 static struct packed *pack(struct compute *c, const struct layer *l, bool bias) {
     const struct tensor b = tensor_1d(in[2], DTYPE_F32, t[2].shape[0]);
     struct packed *weight = NULL;
@@ -194,7 +195,7 @@ static void layers(void) {
     static const struct {
         const char *name;
         enum conv_kind kind;
-        int64_t h, w; /* of the output, for an input of 5 x 4 */
+        int64_t h, w; /* output's size, for an input of 5 x 4 */
     } kinds[] = { { "conv 1x1", CONV_1X1, 5, 4 }, { "conv 3x3", CONV_3X3, 5, 4 },
         { "conv down", CONV_3X3_DOWN, 3, 2 }, { "conv down right", CONV_3X3_DOWN_RIGHT, 2, 2 },
         { "conv up", CONV_3X3_UP, 10, 8 }, { "conv up shorter", CONV_3X3_UP, 9, 7 } };
@@ -364,7 +365,7 @@ static void pointwise(void) {
     compare("dropout", 1, dropout_forward, dropout_backward, NULL);
 }
 
-/* ---- low_rank: x, down, up; all 16 lanes of a panel are ranks or outputs here ---- */
+/* ---- low_rank: x, down, up; here all 16 lanes of a panel are used ---- */
 
 static struct low_rank_term low_rank_term(void) {
     return (struct low_rank_term){ t[1].data, t[2].data, 16, 1, 16, -0.3f };
@@ -399,7 +400,7 @@ static void low_rank(void) {
     }
 }
 
-/* ---- mse: prediction; the loss of a row times its weight takes y's place ---- */
+/* ---- mse: prediction; y is the loss of each row times its weight ---- */
 
 static void mse_forward(struct compute *c, const void *user) {
     op_mse(c, &(struct mse_args){ &t[0], &t[1], user, &y, NULL });
@@ -417,7 +418,7 @@ static void mse(void) {
     compare("mse", 1, mse_forward, mse_backward, d_out);
 }
 
-/* All of training but what is no function with a gradient. */
+/* Checks that every training operation was compared, except those that have no gradient. */
 static void every_operation_is_compared(void) {
     const unsigned others = 1u << OPERATION_sum_squares | 1u << OPERATION_adamw;
 #define COMPARED(name)                                                                             \

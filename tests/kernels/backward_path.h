@@ -1,6 +1,7 @@
-/* What the tests of gradients run on: the reference, the CPU at the level that LATENTD_CPU asks
+/* The path that a gradient test runs on: the reference, the CPU at the level that LATENTD_CPU asks
  * for, or the CUDA device. A test keeps all numbers of its tensors in one block. A device has a
- * copy of it: every entry of `path` is the device's, between a copy there and a copy back. */
+ * copy of the block: each operation of `path` copies the block to the device, runs there, and
+ * copies it back. */
 #ifndef TESTS_KERNELS_BACKWARD_PATH_H
 #define TESTS_KERNELS_BACKWARD_PATH_H
 
@@ -11,18 +12,18 @@
 
 static const struct kernels *path_device;
 static struct kernels path;   /* the table under test */
-static unsigned path_entered; /* bits 1 << OPERATION_x of the entries that were called */
+static unsigned path_entered; /* operations that were called, bits 1 << OPERATION_x */
 
-/* The block, and the device's copy of it or, on the CPU, the block itself. */
+/* The block, and the device's copy of it; on the CPU both are the block itself. */
 static char *path_numbers, *path_copy;
 static size_t path_bytes;
 
-/* Where the path has what lies at `number` in the block. */
+/* Returns the path's address for `number`, which lies in the block. */
 static float *path_address(const float *number) {
     return (float *)(void *)(path_copy + ((const char *)number - path_numbers));
 }
 
-/* A tensor in the block as the path takes it. */
+/* Returns a tensor of the block with the path's address and device. */
 static inline struct tensor on_path(struct tensor t) {
     t.data = path_address(t.data);
     t.device = path.device;
@@ -51,7 +52,8 @@ static bool path_fetch(struct error *err) {
 ALL_OPERATIONS(ENTRY)
 #undef ENTRY
 
-/* argv: nothing for the reference, "cpu" or "cuda". 0, or what main returns after saying why. */
+/* Opens the path: the reference without an argument, or "cpu" or "cuda". Returns 0, or the exit
+ * status for main after printing the reason. */
 static int path_open(int argc, char **argv, void *numbers, size_t bytes) {
     struct device_choice choice = { .kind = DEVICE_CPU };
     struct error err = { 0 };

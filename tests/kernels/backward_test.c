@@ -1,6 +1,6 @@
 /* The operations of training against torch's autograd and AdamW
- * (tests/reference/backward_golden.py), small shapes, on every path (backward_path.h).
- * backward_differences_test.c compares them with the reference's own forward. */
+ * (tests/reference/backward_golden.py): small shapes, on every path (backward_path.h).
+ * backward_differences_test.c compares the gradients with the reference's own forward. */
 #include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
@@ -14,22 +14,22 @@
 #define ALLOWED_OF_REFERENCE 1e-6
 
 static float memory[12][MAX];
-static unsigned compared; /* bits 1 << OPERATION_x */
+static unsigned compared; /* bits 1 << OPERATION_x, compared so far */
 static double worst_of_all;
 
-/* stream, for the path. */
+/* As `stream`, with the tensor on the path. */
 static struct tensor input(float *out, uint32_t s, struct tensor shape) {
     return on_path(stream(out, s, shape));
 }
 
-/* out: zeros, to which a parameter's gradient is added. */
+/* out: filled with zeros, because a parameter's gradient is added to it. */
 static struct tensor zeros(float *out, struct tensor shape) {
     memset(out, 0, tensor_bytes(&shape));
     shape.data = out;
     return on_path(shape);
 }
 
-/* out: what a written gradient replaces. */
+/* out: filled with NaN, which a written gradient must replace. */
 static struct tensor poison(float *out, struct tensor shape) {
     memset(out, 0xff, tensor_bytes(&shape));
     shape.data = out;
@@ -44,8 +44,8 @@ static struct compute fresh(void) {
     return (struct compute){ .kernels = &path };
 }
 
-/* Each element against its own size and a tenth: gradients here are of size 1, sums that cancel are
- * no smaller. Also notes that what was called is compared. */
+/* Compares each element relative to its own size plus 0.1: gradients here are about 1, and sums
+ * that cancel are no smaller. Also records that the operations called were compared. */
 static void compare(
     const char *name, const struct compute *c, const float *got, const float *want, int n) {
     CHECK(compute_ok(c), "%s: %s", name, c->error.message);
@@ -78,7 +78,7 @@ static void linear(void) {
     COMPARE(&c, memory[3], golden_linear_d_x);
     COMPARE(&c, memory[4], golden_linear_d_w);
     COMPARE(&c, memory[5], golden_linear_d_bias);
-    /* What a parameter's gradient holds stays; what an activation's holds, if it is asked to. */
+    /* A parameter's gradient is always added to; an activation's only with `accumulate`. */
     struct linear_backward_args again = args;
     again.accumulate = true;
     again.dbias = NULL;
@@ -142,7 +142,7 @@ static void norms(void) {
     COMPARE(&c, memory[4], golden_group_norm_d_x);
     COMPARE(&c, memory[5], golden_group_norm_d_gamma);
     COMPARE(&c, memory[6], golden_group_norm_d_beta);
-    /* dx may be dy. */
+    /* dx may be the same memory as dy. */
     args.silu = true;
     args.dx = &dy;
     zeros(memory[5], gamma);
@@ -248,7 +248,7 @@ static void pointwise(void) {
     COMPARE(&c, memory[2], golden_geglu_d_h);
 }
 
-/* [a | b] is its own inverse's truth. */
+/* Concatenation's gradient only splits dy, so the expected values are copied here. */
 static void concat(void) {
     const struct tensor dy = input(memory[0], 9, tensor_2d(NULL, DTYPE_F32, 3, 7));
     struct tensor da = poison(memory[1], tensor_2d(NULL, DTYPE_F32, 3, 5));
@@ -264,7 +264,7 @@ static void concat(void) {
     compare("concat, b, accumulated", &c, memory[2], want_b, 6);
 }
 
-/* panels[ceil(n / 16)][inner][16] = rows[n][inner], zeros behind. */
+/* panels[ceil(n / 16)][inner][16] = rows[n][inner], filled up with zeros. */
 static void to_panels(const float *rows, int64_t n, int64_t inner, float *panels) {
     memset(panels, 0, (size_t)((n + 15) / 16 * 16 * inner) * sizeof(float));
     for (int64_t i = 0; i < n; i++)
@@ -278,7 +278,7 @@ static void from_panels(const float *panels, int64_t n, int64_t inner, float *ro
             rows[i * inner + j] = panels[(i / 16 * inner + j) * 16 + i % 16];
 }
 
-/* down[rank][k][taps] of the file as panels [rank / 16][taps][k][16]. */
+/* Turns a file's down[rank][k][taps] into panels [rank / 16][taps][k][16]. */
 static void down_to_panels(
     const float *down, int64_t rank, int64_t k, int64_t taps, float *panels) {
     float rows[MAX];
@@ -321,7 +321,7 @@ static void low_rank(
         from_panels(d_up[i], outputs[i], ranks[i], rows);
         compare(text, &c, rows, wants[2 + 2 * i], (int)(outputs[i] * ranks[i]));
     }
-    /* The padding of the first term's panel of 16 ranks. */
+    /* The first term has rank 2; the other lanes of its panel of 16 are padding. */
     for (int j = 0; j < 3 * taps; j++)
         for (int lane = 2; lane < 16; lane++)
             CHECK(d_down[0][j * 16 + lane] == 0, "%s: padding was written", name);
@@ -364,7 +364,7 @@ static void training(void) {
 
     struct tensor parameter = input(memory[0], 1, tensor_1d(NULL, DTYPE_F32, 12));
     struct tensor m = zeros(memory[1], parameter), v = zeros(memory[2], parameter);
-    for (int i = 1; i <= 3; i++) { /* the gradient as it is, and as a loss scaled by 8 gives it */
+    for (int i = 1; i <= 3; i++) { /* the loss is scaled by 8, and again by 2 here */
         struct tensor gradient = input(memory[3], 1 + (uint32_t)i, parameter);
         for (int j = 0; j < 12; j++)
             memory[3][j] *= 16;
@@ -376,9 +376,10 @@ static void training(void) {
     COMPARE(&c, memory[2], golden_adamw_v);
 }
 
-/* ---- bf16: what f32 tensors of the same values give, rounded once ---- */
+/* ---- bf16: the results of f32 tensors with equal values, rounded once ---- */
 
-/* memory[i], rounded to bf16 where it lies, and the same as a bf16 tensor at memory[i + 6]. */
+/* Rounds memory[i] to bf16 in place, and returns the same numbers as a bf16 tensor at memory[i +
+ * 6]. */
 static struct tensor halved(int i, const struct tensor *t) {
     struct tensor half = *t;
     half.dtype = DTYPE_BF16;

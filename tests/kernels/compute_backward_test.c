@@ -1,4 +1,4 @@
-/* The validation seam of training's operations: every rule's message. */
+/* The checks of arguments before training's operations: the message of every rule. */
 #include "kernels/pack.h"
 #include "tests/kernels/refuses.h"
 

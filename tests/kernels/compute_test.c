@@ -1,4 +1,5 @@
-/* The validation seam: every rule's message, the sticky error, the dry run. */
+/* The checks of arguments before operations: the message of every rule, the sticky error, the dry
+ * run. */
 #include "kernels/pack.h"
 #include "tests/kernels/refuses.h"
 
@@ -142,7 +143,8 @@ static void conv2d_refuses(void) {
     packed_destroy(right);
 }
 
-/* An f32 y of an x of 16 bits: of tables that widen, with nothing else that would have to. */
+/* An f32 y for a 16-bit x is accepted by tables that support it, but not with a residual or a
+ * tape. */
 static void wider_outputs_refuse(void) {
     struct error err = { 0 };
     struct packed *weight = NULL, *cpus = NULL;
@@ -189,7 +191,7 @@ static void norms_refuse(void) {
     REFUSES(layer_norm, ln, a.y = &flat, "y is f32 [18][8]");
 }
 
-/* A norm of two tensors, on a table that says that it takes them and does nothing. */
+/* A group norm for a table that claims to join two tensors. It does nothing. */
 static bool does_nothing(const struct group_norm_args *args, struct error *err) {
     (void)args;
     (void)err;
@@ -474,7 +476,7 @@ static void note(enum operation operation, const void *args) {
         noted += (int)((const struct group_norm_args *)args)->x->shape[0];
 }
 
-/* Only where a dry run is told to, and only calls that are right. */
+/* Calls are noted only in a dry run with `note` set, and only if their arguments are valid. */
 static void a_dry_run_notes_calls(void) {
     static const struct tuner tuner = { .note = note };
     float one[4] = { 0 };

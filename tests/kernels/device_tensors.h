@@ -1,5 +1,5 @@
-/* What tests of the CUDA operations on host data share: random tensors, copies on the device, and
- * how far results are apart. */
+/* Helpers for tests of the CUDA operations on host data: random tensors, copies on the device, and
+ * the distance between results. */
 #ifndef TESTS_KERNELS_DEVICE_TENSORS_H
 #define TESTS_KERNELS_DEVICE_TENSORS_H
 
@@ -15,7 +15,7 @@ static double value(const struct tensor *t, int64_t i) {
                                     : (double)f16_to_f32(((const uint16_t *)t->data)[i]);
 }
 
-/* A copy in device memory, to be released by device_release. */
+/* Copies the tensor to device memory; free it with device_release. */
 static struct tensor on_device(const struct tensor *t) {
     struct tensor d = *t;
     struct error err = { 0 };
@@ -30,7 +30,7 @@ static void device_release(struct tensor *t) {
     cuda->memory->release(MEMORY_ACTIVATIONS, t->data, tensor_bytes(t));
 }
 
-/* |got - want| / |want|; a NaN makes it NaN. */
+/* Returns |got - want| / |want|; NaN if any element is NaN. */
 static double distance(const struct tensor *got, const struct tensor *want) {
     double difference = 0, size = 0;
     for (int64_t i = 0; i < tensor_elements(want); i++) {
@@ -41,7 +41,7 @@ static double distance(const struct tensor *got, const struct tensor *want) {
     return sqrt(difference / size);
 }
 
-/* Sets `cuda`. 0, or what main returns if there is no device. */
+/* Sets `cuda`. Returns 0, or main's return value if there is no device. */
 static int device_open(void) {
     struct error err = { 0 };
     cuda = devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err);

@@ -1,20 +1,20 @@
-/* Every tile of the CUDA products, and sums in parts, against the reference: linear layers and
- * convolutions of awkward sizes, as gemm_select puts one candidate after the other in charge. Also
- * what the static choice must keep: path and parts that do not depend on the batch. */
+/* Every tile of the CUDA products, and sums split into parts, against the reference: linear layers
+ * and convolutions of awkward sizes, with each candidate in turn. Also checks that the path and the
+ * number of parts chosen without tuning do not depend on the batch. */
 #include "kernels/compute/compute.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/pack.h"
 #include "tests/kernels/device_tensors.h"
 #include "tests/kernels/narrow.h"
 
-/* One operation: conv2d if weight has rank 4. */
+/* One operation: a conv2d if weight has rank 4, otherwise a linear layer. */
 struct product {
     const char *name;
     enum conv_kind kind;
     enum activation activation;
     bool geglu;
     struct tensor x, weight, bias, row_add, residual, y; /* host */
-    /* In place of row_add and residual: a shortcut, its weight of rank 4 and bias. */
+    /* Used instead of row_add and residual: a shortcut, its weight of rank 4 and its bias. */
     struct tensor shortcut, more_weight, more_bias;
 };
 
@@ -30,7 +30,7 @@ static void product_release(struct product *p) {
     free(p->more_bias.data);
 }
 
-/* The shortcut's weight, or NULL. */
+/* Packs the shortcut's weight; NULL if there is no shortcut. */
 static struct packed *packed_more(const struct product *p, const struct kernels *table) {
     struct packed *out = NULL;
     struct error err = { 0 };
@@ -52,7 +52,7 @@ static struct packed *packed(const struct product *p, const struct kernels *tabl
     return out;
 }
 
-/* The arguments on device, with the weight. */
+/* The arguments in device memory, with the packed weight. */
 struct call {
     struct tensor x, row_add, residual, y, shortcut;
     struct linear_args linear;
@@ -63,7 +63,7 @@ static struct tensor on_device_if_any(const struct tensor *t) {
     return t->data ? on_device(t) : (struct tensor){ 0 };
 }
 
-/* more: the shortcut's weight, or NULL. */
+/* more: the shortcut's packed weight, or NULL. */
 static void call_init(struct call *c, const struct product *p, const struct packed *weight,
     const struct packed *more) {
     c->x = on_device(&p->x);
@@ -88,7 +88,7 @@ static void call_finish(struct call *c) {
             device_release(all[i]);
 }
 
-/* Rows of a tensor that may not be there. */
+/* Returns some rows of a tensor, or NULL if it has no data. */
 static const struct tensor *rows_if_any(
     const struct tensor *t, int64_t first, int64_t count, struct tensor *rows) {
     if (!t->data)
@@ -97,7 +97,8 @@ static const struct tensor *rows_if_any(
     return rows;
 }
 
-/* Runs the candidate on the rows from `first` on; their results, until the next call, or NULL. */
+/* Runs the candidate on the rows from `first` on. Returns their results, valid until the next call,
+ * or NULL. */
 static const void *run(const struct product *p, struct call *c,
     const struct gemm_candidate *candidate, int64_t first) {
     struct error err = { 0 };
@@ -140,7 +141,7 @@ static double try_candidate(const struct product *p, struct call *c,
     return error;
 }
 
-/* more: the shortcut's weight, or NULL; in f32 it is a residual. */
+/* more: the shortcut's weight, or NULL. Its result is computed first and added as a residual. */
 static void reference(struct product *p, struct packed *weight, struct packed *more) {
     struct compute c = { .kernels = kernels_reference() };
     if (more)
@@ -153,10 +154,10 @@ static void reference(struct product *p, struct packed *weight, struct packed *m
     CHECK(compute_ok(&c), "%s", c.error.message);
 }
 
-/* All tiles of all paths, each with one and with three parts. */
+/* Tries all tiles of all paths, with one part and with three. */
 static void check_product(struct product *p) {
-    /* Weights of phases are sums that are rounded once, the reference's are rounded each; and the
-     * reference rounds what a shortcut comes to by itself. */
+    /* CUDA's upsampling adds weights for each phase and rounds the sums once; the reference rounds
+     * each weight. Also, the reference rounds the shortcut's result separately. */
     const bool sums = (p->weight.rank == 4 && p->kind == CONV_3X3_UP) || p->shortcut.data;
     const double allowed = (p->x.dtype == DTYPE_F16 ? 1.3e-4 : 1e-3) * (sums ? 3 : 1);
     struct packed *ours = packed(p, cuda), *theirs = packed(p, kernels_reference());
@@ -166,7 +167,7 @@ static void check_product(struct product *p) {
     reference(p, theirs, their_more);
     struct call c;
     call_init(&c, p, ours, our_more);
-    /* What runs starts from other contents. */
+    /* The candidates start with other contents in y. */
     p->y.data = calloc(1, tensor_bytes(&p->y));
     const struct gemm_shape shape = p->weight.rank == 4 ? gemm_shape_of_conv2d(&c.conv2d)
                                                         : gemm_shape_of_linear(&c.linear);
@@ -225,8 +226,8 @@ static void check_conv2d(const char *name, enum dtype dtype, enum conv_kind kind
     check_product(&p);
 }
 
-/* Behind a convolution's taps the channels of another image, so that no step of the sum holds of
- * both; and two products where a candidate knows no such thing. */
+/* A shortcut: the channels of another image lie behind the convolution's taps, and no step of the
+ * sum contains both. Candidates that cannot do this compute two products. */
 static void check_shortcut(const char *name, enum dtype dtype, int64_t h, int64_t w, int64_t c_in,
     int64_t c_shortcut, int64_t c_out) {
     struct product p = { .name = name, .kind = CONV_3X3 };
@@ -240,17 +241,17 @@ static void check_shortcut(const char *name, enum dtype dtype, int64_t h, int64_
     check_product(&p);
 }
 
-/* Whether some candidates add their parts in clusters of more than 8 blocks. The emulator is told
- * whether its chip has room for those. */
+/* Whether some candidates add their parts in clusters of more than 8 blocks. On the emulator this
+ * depends on the environment variable for its largest cluster. */
 static bool large_clusters_fit(void) {
     const char *largest = getenv("CUDA_EMULATOR_LARGEST_CLUSTER");
     return gemm_hopper_has(0, &(struct gemm_shape){ .dtype = DTYPE_F16, .k = 64 }) &&
            (!largest || atoi(largest) > 8);
 }
 
-/* Parts are added in their order, whoever adds them and however many there are. The first is 2^33,
- * the last but one the opposite, the last 1, and 1 is all that is left; whatever adds the 1 to
- * one of the large ones loses it. */
+/* Parts are added in order, however many there are and whichever blocks add them. The first part is
+ * 2^33, the last but one is -2^33, the last is 1, so the result is 1. If 1 were added to a large
+ * part first, it would be lost. */
 static void parts_keep_their_order(void) {
     static const int splits[] = { 3, 5, 8 };
     for (size_t i = 0; i < sizeof(splits) / sizeof(splits[0]); i++) {
@@ -312,8 +313,8 @@ static void parts_keep_their_order(void) {
     }
 }
 
-/* The shapes of SD-1.5's UNet at 512 x 512: the same path and parts for one row and for many, and
- * the static choice among the candidates. */
+/* The shapes of SD-1.5's UNet at 512 x 512: one row and many rows use the same path and parts, and
+ * the choice made without tuning is among the candidates. */
 static void the_batch_does_not_change_the_sum(void) {
     static const int64_t sizes[][3] = { { 64, 320, 320 }, { 64, 320, 960 }, { 32, 640, 640 },
         { 32, 640, 1920 }, { 16, 1280, 1280 }, { 16, 1280, 2560 }, { 8, 1280, 1280 } };
@@ -344,7 +345,7 @@ static void the_batch_does_not_change_the_sum(void) {
     gemm_select_none();
 }
 
-/* gemm_test [parts]: those alone */
+/* usage: gemm_test [parts]; with an argument only the order of parts is tested */
 int main(int argc, char **argv) {
     (void)argv;
     const int missing = device_open();

@@ -1,4 +1,4 @@
-/* Our generators against torch's: published values of both, and sequences of draws recorded with
+/* Our generators against torch's: published values of both generators, and draws recorded with
  * tests/reference/noise.py. */
 #include "kernels/random/noise.h"
 #include "kernels/random/philox.h"
@@ -126,8 +126,8 @@ static void recorded_sequences(const char *path) {
     json_decref(cases);
 }
 
-/* Beyond the grid each thread goes on with the next counter, and a second draw with the one after
- * the rounds of the first: checked against Philox by its definition. */
+/* If a draw is larger than the grid, each thread continues with its next counter, and the next draw
+ * starts behind all counters of this one. Checked with a direct implementation of Philox. */
 static void large_cuda_draws_follow_the_grid(void) {
     const int64_t threads = 132 * 2048, count = 4 * threads + 300;
     float *drawn = malloc(sizeof(float) * (size_t)count);

@@ -1,5 +1,5 @@
-/* What rows change of weights (kernels/compute/overlay.h): every layer against the same layer with
- * merged weights, rows against the same rows alone and against a call without an overlay. */
+/* Overlays (kernels/compute/overlay.h): every layer is compared with the same layer with merged
+ * weights, and rows with the same rows alone and with a call without an overlay. */
 #include "kernels/compute/overlay.h"
 #include "kernels/compute/recordings.h"
 #include "kernels/devices.h"
@@ -22,9 +22,9 @@ struct layer_case {
     int64_t h, w, n;
     enum activation activation;
     bool geglu, residual;
-    bool wide; /* y is f32, on a table that widens */
-    /* With a shortcut: the weight is the 3x3 convolution's, or the 1x1 one's that is added to it.
-     */
+    bool wide; /* y is f32, if the table supports that */
+    /* A convolution with a shortcut. The weight under test is the 3x3 convolution's, or that of the
+     * 1x1 shortcut. */
     bool around;
 };
 
@@ -44,14 +44,14 @@ static const struct layer_case cases[] = {
     { "shortcut", true, CONV_1X1, 5, 4, 48, ACTIVATION_NONE, false, false, false, true },
 };
 
-/* Of outputs [first, first + n) of the layer. */
+/* A low-rank change of outputs [first, first + n) of the layer. */
 struct change_case {
-    int64_t rank, first, n; /* n 0: all from first on */
+    int64_t rank, first, n; /* n 0: all outputs from `first` on */
     float scale;
 };
 
-/* What the rows change: none, one term, one and another, a replacement, a replacement and a term.
- */
+/* The rows' changes: none; one term; three terms; a replaced weight; a replaced weight and two
+ * terms. */
 static const struct change_case changes[] = { { 4, 0, 0, 0.7f }, { 17, 16, 16, -0.3f },
     { 3, 16, 16, 1.5f } };
 static const struct {
@@ -59,7 +59,7 @@ static const struct {
     unsigned terms; /* bits of `changes` */
 } row_cases[ROWS] = { { false, 0 }, { false, 1 }, { false, 7 }, { true, 0 }, { true, 5 } };
 
-/* A layer with everything that its rows change. */
+/* A layer and all changes of its rows. */
 struct fixture {
     const struct kernels *kernels;
     const struct layer_case *p;
@@ -68,10 +68,10 @@ struct fixture {
     struct tensor weight, other, bias; /* f32 on the host */
     struct tensor down[3], up[3];
     struct packed *base, *replacement, *merged[ROWS];
-    struct packed *unchanged; /* of `around`: the weight of the other convolution, or NULL */
+    struct packed *unchanged; /* with `around`: the other weight, else NULL */
     struct low_rank_pair *pairs[3];
     struct row_overlay *overlays[ROWS];
-    struct tensor x, residual; /* all rows; y is like residual */
+    struct tensor x, residual; /* all rows; y has the shape of residual */
 };
 
 static struct packed *pack(const struct fixture *f, const struct tensor *weight) {
@@ -85,7 +85,7 @@ static struct packed *pack(const struct fixture *f, const struct tensor *weight)
     return out;
 }
 
-/* `around`: the other convolution's weight, of the same channels. */
+/* Packs the other convolution's weight for `around`; it has the same channels. */
 static struct packed *pack_unchanged(const struct fixture *f) {
     const bool main = f->p->kind == CONV_3X3;
     const int64_t s = main ? 1 : 3;
@@ -195,7 +195,7 @@ static void finish(struct fixture *f) {
     arena_destroy(f->arena);
 }
 
-/* A copy in the device's arena. */
+/* Copies the tensor into the device's arena. */
 static struct tensor place(struct compute *c, const struct tensor *t) {
     struct tensor placed = compute_tensor_4d(
         c, t->dtype, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
@@ -203,7 +203,8 @@ static struct tensor place(struct compute *c, const struct tensor *t) {
     return placed;
 }
 
-/* y = both convolutions of x; on a table that adds no shortcuts one after the other. */
+/* Adds both convolutions of x into y; a table without shortcuts computes them one after the
+ * other. */
 static void call_around(struct compute *c, const struct fixture *f, const struct packed *weight,
     const struct tensor *x, struct tensor *y) {
     const bool main = f->p->kind == CONV_3X3, adds = f->kernels->adds_shortcuts;
@@ -234,7 +235,7 @@ static void call(struct compute *c, const struct fixture *f, const struct packed
                          .y = y });
 }
 
-/* The rows [first, first + count) with `weight`; y is the residual where there is one. */
+/* Runs rows [first, first + count) with `weight`. y starts as the residual. */
 static struct tensor run(const struct fixture *f, const struct packed *weight,
     const struct overlay *overlay, int64_t first, int64_t count) {
     struct compute c = { .kernels = f->kernels, .arena = f->arena, .overlay = overlay };
@@ -313,7 +314,7 @@ static void rows_are_like_merged_weights(const struct kernels *kernels, enum dty
         dtype_name(dtype), worst);
 }
 
-/* A change of another weight, and an overlay of the wrong number of rows. */
+/* A change of another weight has no effect. An overlay with the wrong number of rows is refused. */
 static void others_are_left_alone(void) {
     struct fixture f;
     start(&f, kernels_cpu(), DTYPE_F32, &cases[0]);
@@ -330,8 +331,8 @@ static void others_are_left_alone(void) {
     finish(&f);
 }
 
-/* A pair of zeros in the caller's memory changes nothing; with another's factors in its place it is
- * that other. */
+/* A pair of zeros in the caller's memory changes nothing. After another pair's factors are copied
+ * there, it gives that pair's bits. */
 static void zeros_become_factors(const struct kernels *kernels) {
     struct fixture f;
     struct error err = { 0 };
@@ -381,7 +382,7 @@ static void zeros_become_factors(const struct kernels *kernels) {
 
 struct recorded {
     const struct fixture *f;
-    struct tensor x, y; /* of the device */
+    struct tensor x, y; /* in the device's memory */
 };
 
 static void run_recorded(struct compute *c, const void *user) {
@@ -390,7 +391,8 @@ static void run_recorded(struct compute *c, const void *user) {
     call(c, r->f, r->f->base, &r->x, &y);
 }
 
-/* One call with what `rows` change: the same bits as without recordings, whichever call it is. */
+/* Makes one call with the changes `rows`. It must have the bits of a call without recordings,
+ * whether it is recorded or replayed. */
 static void call_recorded(
     struct compute *c, struct recorded *r, const struct row_overlay *const *rows) {
     const struct overlay overlay = { rows, ROWS };
@@ -408,8 +410,8 @@ static void call_recorded(
     free(want.data);
 }
 
-/* Other factors, ranks and scales for the same weights of the same rows are replayed; another set
- * of weights is recorded anew. */
+/* If only factors, ranks or scales change, for the same weights of the same rows, the recording is
+ * replayed. If other weights change, a new one is made. */
 static void a_swap_records_nothing(const struct kernels *kernels, const struct layer_case *p) {
     struct fixture f;
     struct error err = { 0 };
@@ -438,7 +440,8 @@ static void a_swap_records_nothing(const struct kernels *kernels, const struct l
     finish(&f);
 }
 
-/* What comes from a file is refused with the layer's name, what comes from code by the mistake. */
+/* Factors from a file are refused with the layer's name; a programming error is refused with its
+ * description. */
 static void wrong_factors_are_refused(void) {
     struct fixture f;
     struct error err = { 0 };
@@ -464,7 +467,7 @@ static void wrong_factors_are_refused(void) {
 /* --- norms --- */
 
 struct parameters {
-    void *memory; /* owned, the device's */
+    void *memory; /* owned, device memory */
     size_t bytes;
     struct tensor gamma, beta;
 };
@@ -487,7 +490,7 @@ enum norm { LAYER_NORM, GROUP_NORM, JOINING_GROUP_NORM, NORM_COUNT };
 
 static const char *const norm_names[] = { "layer", "group", "joining group" };
 
-/* `half` 0 or 1 of all channels of x, on the device. */
+/* Copies half of x's channels (`half` 0 or 1) to the device. */
 static struct tensor place_half(struct compute *c, const struct tensor *x, int half) {
     struct tensor part = *x;
     part.shape[x->rank - 1] /= 2;
@@ -500,7 +503,7 @@ static struct tensor place_half(struct compute *c, const struct tensor *x, int h
     return placed;
 }
 
-/* Of the two halves of x, into y; y has x to begin with. */
+/* Runs a group norm that joins the two halves of x, into y. y starts as x. */
 static void run_joining(
     struct compute *c, const struct tensor *x, const struct parameters *p, struct tensor *y) {
     const struct tensor first = place_half(c, x, 0), second = place_half(c, x, 1);
@@ -516,7 +519,7 @@ static void run_joining(
                          .joined = &joined });
 }
 
-/* A norm of the fixture's rows [first, first + count). */
+/* Runs a norm on the fixture's rows [first, first + count). */
 static struct tensor run_norm(const struct fixture *f, enum norm norm, const struct parameters *p,
     const struct overlay *overlay, int64_t first, int64_t count) {
     struct compute c = { .kernels = f->kernels, .arena = f->arena, .overlay = overlay };
@@ -538,9 +541,9 @@ static struct tensor run_norm(const struct fixture *f, enum norm norm, const str
     return out;
 }
 
-/* Each row's bits are those of the norm that it asks for, computed alone. */
+/* Each row has the bits of its own norm, computed alone. */
 static void norms_are_each_row_s(const struct kernels *kernels, enum dtype dtype) {
-    static const int wanted[ROWS] = { 0, 1, 1, 2, 0 }; /* 0: the norm's own */
+    static const int wanted[ROWS] = { 0, 1, 1, 2, 0 }; /* 0: the norm itself, unchanged */
     struct fixture f;
     struct error err = { 0 };
     start(&f, kernels, dtype, &cases[0]);
@@ -570,7 +573,7 @@ static void norms_are_each_row_s(const struct kernels *kernels, enum dtype dtype
             free(alone.data);
             free(base.data);
         }
-        /* Another norm is nobody's business. */
+        /* The overlay must not affect another norm. */
         struct tensor with = run_norm(&f, norm, &p[1], &overlay, 0, ROWS);
         struct tensor without = run_norm(&f, norm, &p[1], NULL, 0, ROWS);
         CHECK(same_bits(&with, &without), "a change of one norm has changed another");

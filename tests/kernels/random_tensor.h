@@ -1,4 +1,4 @@
-/* Tensors of numbers that are the same in every run: what tests of operations share. */
+/* Tensors of pseudo-random numbers that are the same in every run, for tests of operations. */
 #ifndef TESTS_KERNELS_RANDOM_TENSOR_H
 #define TESTS_KERNELS_RANDOM_TENSOR_H
 
@@ -14,7 +14,8 @@ static inline float random_float(void) {
     return (float)(int32_t)(state >> 32) * 0x1p-31f;
 }
 
-/* Host memory of exactly its size, so that a sanitizer sees a step beyond; owned by the caller. */
+/* Allocates exactly the tensor's size in host memory, so that a sanitizer detects an access beyond
+ * it. Owned by the caller. */
 static inline struct tensor random_tensor(struct tensor shape, float scale) {
     shape.data = malloc(tensor_bytes(&shape));
     for (int64_t i = 0; i < tensor_elements(&shape); i++) {

@@ -1,7 +1,6 @@
-/* compute_recorded on a recorder that this test plays: a sequence runs as it is called, is then
- * written down, and is replayed from the third call on with the contents that its tensors then
- * have; whatever its key, its place in the arena or the arena's memory makes different is another
- * one. */
+/* compute_recorded with a fake recorder. A sequence runs normally at the first call, is recorded at
+ * the second, and is replayed from the third on, with the current contents of its tensors. Another
+ * key, another place in the arena or new arena memory makes it another sequence. */
 #include "kernels/compute/recordings.h"
 #include "tests/check.h"
 
@@ -9,7 +8,7 @@
 
 #define CALLS_MAX 8
 
-/* A recording of this test is the list of its add calls. */
+/* In this test a recording is a list of add calls. */
 struct recording {
     struct add_args args[CALLS_MAX];
     struct tensor tensors[CALLS_MAX][2];
@@ -17,7 +16,7 @@ struct recording {
 };
 
 static struct {
-    struct recording *now; /* between begin and end */
+    struct recording *now; /* the recording between begin and end, or NULL */
     bool refuse_begin, refuse_end, lose_end, full_end, fail_add, fail_recorded_add;
     int begun, ended, replayed, live, added;
 } fake;
@@ -85,7 +84,7 @@ static void fake_destroy(struct recording *r) {
 static const struct recorder recorder = { fake_begin, fake_end, fake_replay, fake_launches,
     fake_destroy };
 
-/* y = silu(silu(x)) through a temporary of the arena. */
+/* Computes y = silu(silu(x)) with a temporary in the arena. */
 struct twice {
     struct tensor x, y;
 };
@@ -164,7 +163,7 @@ static void run_record_replay(void) {
     stage_finish(&s);
 }
 
-/* Each difference makes it another sequence, which runs and is recorded anew. */
+/* Each difference makes another sequence, which runs first and is then recorded. */
 static void what_makes_a_sequence(void) {
     struct stage s;
     stage_init(&s);
@@ -231,8 +230,8 @@ static void failures(void) {
     CHECK(compute_ok(&s.c) && fake.live == 0, "%s", s.c.error.message);
     fake.refuse_end = false;
 
-    /* a graph that does not fit, and a call that cannot be captured, which leaves a tensor behind
-     */
+    /* a graph that does not fit; then a call that cannot be captured and leaves a tensor in the
+     * arena */
     for (int i = 0; i < 2; i++) {
         s.key[0]++;
         call(&s, run_twice, 1);

@@ -1,6 +1,5 @@
-/* What the wrappers of operations refuse and accept: for compute_test.c and
- * compute_backward_test.c.
- */
+/* Macros for what the operations' wrappers refuse and accept, used by compute_test.c and
+ * compute_backward_test.c. */
 #ifndef TESTS_KERNELS_REFUSES_H
 #define TESTS_KERNELS_REFUSES_H
 

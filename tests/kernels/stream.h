@@ -1,10 +1,11 @@
-/* The numbers of the recorded references: tests/reference/kernels_golden.py has the same. */
+/* The input numbers of the recorded references; tests/reference/kernels_golden.py generates the
+ * same. */
 #ifndef TESTS_KERNELS_STREAM_H
 #define TESTS_KERNELS_STREAM_H
 
 #include "kernels/tensor.h"
 
-/* memory = stream s, f32, -1 .. 1; returns it in this shape. */
+/* Fills `memory` with stream s, f32, -1 .. 1. Returns it with this shape. */
 static inline struct tensor stream(float *memory, uint32_t s, struct tensor shape) {
     shape.data = memory;
     for (int64_t i = 0; i < tensor_elements(&shape); i++) {

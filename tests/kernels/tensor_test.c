@@ -1,4 +1,4 @@
-/* Conversions against bit patterns written by hand from IEEE 754 and against ldexp; shapes. */
+/* Conversions against bit patterns written by hand from IEEE 754, and against ldexp; shapes. */
 #include "kernels/tensor.h"
 #include "tests/check.h"
 #include "tests/kernels/narrow.h"
@@ -111,7 +111,8 @@ static void bf16_rounds_to_nearest_even(void) {
     CHECK(wrong == 0, "%d bf16 patterns widen wrongly", wrong);
 }
 
-/* The bulk loop (vectors) against the scalar functions, every pair, a length with a remainder. */
+/* The bulk loop (with vectors) against the scalar functions, for every pair of types; the length is
+ * not a multiple of a vector. */
 static void bulk_conversion_equals_scalar(void) {
     enum { N = 1027 };
     float f[N], f2[N];

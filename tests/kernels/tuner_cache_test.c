@@ -1,5 +1,5 @@
-/* The file of choices: where it lies (the XDG base directory specification), what is in it, and
- * what counts as none. tests/command/tune.py meets it through the command. */
+/* The file of choices: its place (the XDG base directory specification), its contents, and which
+ * files are ignored. tests/command/tune.py tests it through the command. */
 #include "kernels/tuner_cache.h"
 
 #include "base/file.h"
@@ -13,7 +13,7 @@ static char folder[] = "/tmp/tuner_cache_test.XXXXXX";
 static char path[64];
 
 #define IDENTITY "chip, build 1"
-/* FNV-1a of the lines before it, by another implementation. */
+/* Contains FNV-1a of the lines before it, computed by another implementation. */
 #define LAST_LINE "end\t2\ta5429c93b978343f\n"
 static const char text[] = "latentd-tuner 1\t" IDENTITY "\n"
                            "conv 3x3\tmma 128\t20.500\t50.000\t5\t3\n"
@@ -89,7 +89,7 @@ static void what_is_put_is_written_and_read(void) {
     tuner_cache_finish(&cache);
 }
 
-/* A byte that differs, bytes that are missing: no file, never half of one. */
+/* With a changed byte or a missing end, the whole file is ignored, never used in part. */
 static void a_damaged_file_counts_as_empty(void) {
     struct tuner_cache cache;
     struct error err = { 0 };
@@ -116,7 +116,7 @@ static void a_damaged_file_counts_as_empty(void) {
     CHECK(accepted == 0, "%d damaged files are used", accepted);
 }
 
-/* What a load says to standard error. */
+/* Loads the file and returns in `said` what was printed to standard error. */
 static void load_and_listen(struct tuner_cache *cache, char *said, size_t size) {
     char name[80];
     snprintf(name, sizeof(name), "%s.log", path);
@@ -132,7 +132,7 @@ static void load_and_listen(struct tuner_cache *cache, char *said, size_t size) 
     unlink(name);
 }
 
-/* The parts of an identity that differ are named, theirs and ours. */
+/* The message names the parts of the identity that differ, the file's and ours. */
 static void another_identity_is_refused_by_name(void) {
     static const struct {
         const char *ours, *said;

@@ -1,4 +1,5 @@
-"""scripts/stages: a stage that fails or hangs is named, with all it started ended, and the others run."""
+"""scripts/stages: a stage that fails or hangs is reported by name, all processes that it started
+are ended, and the other stages run."""
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ def run(text, **variables):
 
 
 def is_gone(path):
-    """Whether the process of which a file tells the number has ended."""
+    """Whether the process whose number is in the file has ended."""
     with open(path, encoding="utf-8") as f:
         number = f.read().strip()
     try:
@@ -47,7 +48,7 @@ check(status == 0 and [line.split(",")[-1] for line in lines] == ["== one", "hel
       f"{lines}")
 check(lines[2].startswith("== one: ") and " s, " in lines[2], f"its seconds: {lines}")
 with tempfile.TemporaryDirectory() as folder:
-    # A grandchild that would outlive its parent by far.
+    # A grandchild process that would outlive its parent for a long time.
     hang = f"bash -c 'sleep 1000 & echo $! >{folder}/pid; wait'"
     status, lines, took = run(f"stage hangs 1 {hang}\nstage fails 60 sh -c 'exit 7' || echo next\nstage runs 60 true")
     check(status == 1 and lines[-2:] == ["failed: hangs: over its limit of 1 s", "failed: fails: failed with 7"],

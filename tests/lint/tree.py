@@ -1,6 +1,6 @@
 """Checks the tree itself: include direction, own header first, file lengths, stray words.
 
-Prints every offence and exits 1 if there is one; prints what was checked otherwise.
+Prints every broken rule and exits with 1; if there is none, prints what was checked.
 """
 import collections
 import os
@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 
-# A layer may include itself and the layers below it; those of one line do not know each other.
+# A layer may include itself and the layers below it. Layers in the same list must not include each
+# other.
 LEVELS = [["base"], ["kernels", "pictures"], ["models"], ["queue", "train"], ["engine"], ["server"], ["command"]]
 LAYERS = {layer: level for level, layers in enumerate(LEVELS) for layer in layers}
 MAX_LINES = 1000
-MAX_SOURCES = 25  # of C, C++ and CUDA in one folder
+MAX_SOURCES = 25  # C, C++ and CUDA files in one folder
 BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "gets", "strtok", "alloca", "atoi", "atof"]
 
 files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True,
@@ -65,7 +66,7 @@ def file_node(path):
 
 
 def circles(arrows):
-    """Groups of two or more that reach each other."""
+    """Returns groups of two or more folders that include each other in a circle."""
     reached = {}
     for start in arrows:
         seen, ahead = set(), [start]

@@ -1,5 +1,5 @@
-/* Adapter files that are wrong: each is refused with words of its own, which name the tensor, what
- * it is and what would be right. Made-up files, so that every mistake is there alone. */
+/* Wrong adapter files. Each is refused with its own message, which names the tensor, its dtype and
+ * shape, and what would be right. The files are made up so that each has only one mistake. */
 #include "base/file.h"
 #include "tests/check.h"
 #include "tests/models/small/small_targets.h"
@@ -80,7 +80,7 @@ static const struct {
     enum error_code code;
     const char *words[4], *tensors[TENSORS_MAX], *metadata;
 } cases[] = {
-    /* other families */
+    /* other model families */
     { ERROR_UNSUPPORTED, { "Stable Diffusion XL", "Stable Diffusion 1.x", "lora_te2_" },
         { PAIR("lora_te2_text_model_encoder_layers_0_mlp_fc1") } },
     { ERROR_UNSUPPORTED, { "Stable Diffusion XL", "transformer_blocks_1_attn1" },
@@ -98,11 +98,11 @@ static const struct {
     { ERROR_UNSUPPORTED, { "Stable Diffusion XL", "2048 inputs" },
         { K ".hada_w1_a f32 8,2", K ".hada_w1_b f32 2,2048", K ".hada_w2_a f32 8,2",
             K ".hada_w2_b f32 2,2048" } },
-    /* kinds that are not taken */
+    /* unsupported kinds of adapters */
     { ERROR_UNSUPPORTED, { "OFT", "LoRA, LoCon, LoHa" }, { Q ".oft_blocks f32 2,4,4" } },
     { ERROR_UNSUPPORTED, { "IA3" }, { K ".weight f32 8,1", K ".on_input f32 1,1" } },
     { ERROR_UNSUPPORTED, { "GLoRA" }, { Q ".a1.weight f32 8,2", Q ".a2.weight f32 2,8" } },
-    /* no adapter at all */
+    /* not an adapter at all */
     { ERROR_INVALID, { "part of an adapter", "conv_in.weight" }, { "conv_in.weight f32 8,4,3,3" } },
     { ERROR_INVALID, { "none of the adapter's 1 modules", "lora_unet_nowhere", "no such layer" },
         { PAIR("lora_unet_nowhere") } },
@@ -117,7 +117,7 @@ static const struct {
         { PAIR("lora_unet_conv_norm_out") } },
     { ERROR_INVALID, { "a norm's scale and shift", "is none" }, { Q ".w_norm f32 8" } },
     { ERROR_INVALID, { "a norm's scale and shift", "is none" }, { Q ".b_norm f32 8" } },
-    /* pieces missing, doubled, mixed */
+    /* missing, duplicate and mixed parts */
     { ERROR_INVALID, { "lora_up.weight is there, but its down factor" },
         { Q ".lora_up.weight f32 8,2" } },
     { ERROR_INVALID, { "lora_down.weight is there, but its up factor", Q },
@@ -209,7 +209,7 @@ static void write_text(const char *path, const char *text) {
     fclose(f);
 }
 
-/* A whole file, cut anywhere; and what is no safetensors file. */
+/* Valid files cut at every length, and files that are not safetensors. */
 static void cut_files_say_why(void) {
     static const char *const tensors[] = { PAIR(Q), Q ".alpha f32 ()", NULL };
     const char *path = make_file("cut.safetensors", tensors, NULL);
@@ -255,14 +255,15 @@ static void wrong_folders_say_why(void) {
     }
 }
 
-/* Each is looked for at every layer: so many names, or regular expressions, would take hours. */
+/* Each pattern is tried on every layer, so more names or regular expressions would take hours. */
 static void patterns_are_bounded(void) {
     static const struct {
         const char *before, *sign, *words;
         int most;
     } rows[] = { { "", "+", "257 regular expressions; at most 256", 256 },
         { "", "", "8193 patterns; at most 8192", 8192 },
-        { "^", "", "8193 patterns; at most 8192", 8192 } }; /* as diffusers writes whole names */
+        { "^", "", "8193 patterns; at most 8192",
+            8192 } }; /* diffusers writes whole names like this */
     static const char *const tensors[] = { PAIR(Q), NULL };
     char *metadata = malloc(200000);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -284,7 +285,8 @@ static void patterns_are_bounded(void) {
     free(metadata);
 }
 
-/* Alphas as they occur: missing, 0, whole numbers, and a file that stays right beside leftovers. */
+/* Alphas found in real files: missing, 0, integers. Unknown modules beside a valid one are accepted
+ * and listed as leftovers. */
 static void alphas_are_read(void) {
     static const struct {
         const char *alpha;

@@ -1,5 +1,5 @@
-/* Names of adapters' tensors as kohya's scripts, diffusers, peft and LyCORIS write them, taken
- * apart into module and part. */
+/* Splits the names of adapters' tensors, as kohya's scripts, diffusers, peft and LyCORIS write
+ * them, into module and part. */
 #include "models/adapter/adapter_names.h"
 #include "tests/check.h"
 

@@ -1,5 +1,6 @@
-/* Adapter files that peft, diffusers and LyCORIS wrote (tests/reference/loras.py), against the
- * weights that they themselves make of the model's with each of them. */
+/* Adapter files written by peft, diffusers and LyCORIS (tests/reference/loras.py). The changed
+ * weights are compared with those that each of these libraries computes for the same model and
+ * file. */
 #include "kernels/compute/compute.h"
 #include "models/adapter/adapter.h"
 #include "tests/check.h"
@@ -32,7 +33,8 @@ static const struct text_encoder_config text_config = {
     .layer_norm_eps = 1e-5f,
 };
 
-static struct rule_source sources[2] = { { .gain = 0.5 }, { .gain = 0.7 } }; /* by component */
+static struct rule_source sources[2] = { { .gain = 0.5 },
+    { .gain = 0.7 } }; /* indexed by component */
 static struct unet *unet;
 static struct text_encoder *text_encoder;
 static struct adapter_targets targets;
@@ -44,7 +46,7 @@ static int64_t weights_of(const struct named_weight *w) {
     return w->n * w->k * adapter_target_taps(w);
 }
 
-/* The model's own tensor, f32. */
+/* Returns the model's own tensor, f32. */
 static const float *pristine(enum component component, const char *layer, const char *leaf) {
     char name[300];
     const struct rule_source *source = &sources[component];
@@ -73,7 +75,7 @@ static struct adapter *open_adapter(const char *file) {
     return adapter;
 }
 
-/* What the module makes of its layer's weights. The caller frees it. */
+/* Returns the layer's weights after the module's change. The caller frees them. */
 static float *changed(const struct adapter_module *m, float strength) {
     struct error err = { 0 };
     const float *own = pristine(m->component, m->target->name, "weight");
@@ -164,7 +166,8 @@ static void weights_are_their_makers(size_t which) {
     adapter_close(adapter);
 }
 
-/* down and up give what the difference gives; Tucker's core is in down. */
+/* The factors down and up give the same change as the difference does. Tucker's core is contained
+ * in down. */
 static void factors_make_the_change(const char *file) {
     struct adapter *adapter = open_adapter(file);
     struct error err = { 0 };
@@ -197,7 +200,8 @@ static void factors_make_the_change(const char *file) {
     adapter_close(adapter);
 }
 
-/* At strength s, W + s (W'' - W), where W'' is the golden; so -1 undoes as much as 1 does. */
+/* Strength s gives W + s (W'' - W), where W'' is the golden. So -1 changes the weights by as much
+ * as 1, the other way. */
 static void strength_scales_the_change(const char *file, const char *golden) {
     static const float strengths[] = { 0, 0.5f, -1, 2 };
     struct adapter *adapter = open_adapter(file);
@@ -248,8 +252,8 @@ static void close_models(void) {
     safetensors_close(goldens);
 }
 
-/* peft computes (B (A x) + b) scaling, so that b is scaled as the product is. None of its files
- * here has a b: it is put beside the factors of one. */
+/* peft computes (B (A x) + b) scaling, so b is scaled like the product. None of its files here has
+ * a b, so one is added to the factors of a file. */
 static void scale_scales_the_bias(void) {
     static const float scales[] = { 1, 0.5f, 3 };
     struct adapter *adapter = open_adapter("peft");

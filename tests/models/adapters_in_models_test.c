@@ -1,6 +1,6 @@
-/* Adapters in the models' calls: a small UNet and a small text encoder with overlays of low-rank
- * terms on every weight matrix, against the same models whose weights were merged when they were
- * loaded; rows of one call with other adapters, none among them, against the same rows alone. */
+/* Adapters in the models' calls. A small UNet and a small text encoder with low-rank overlays on
+ * every weight matrix are compared with the same models whose weights were merged while loading.
+ * Rows of one call with different adapters or none are compared with the same rows alone. */
 #include "kernels/compute/overlay.h"
 #include "tests/check.h"
 #include "tests/models/find_weight.h"
@@ -25,7 +25,8 @@ static const struct text_encoder_config text_config = { .vocab_size = 50,
     .hidden_act = ACTIVATION_QUICK_GELU,
     .layer_norm_eps = 1e-5f };
 
-/* One adapter: factors for the weights whose names contain `part`, which follow from the names. */
+/* One adapter: factors for the weights whose names contain `part`. The factors are derived from the
+ * names. */
 struct adapter {
     const char *name, *part;
     int64_t rank;
@@ -34,7 +35,7 @@ struct adapter {
 static const struct adapter adapters[] = { { "everything", "", 4 }, { "attention", "attn", 3 } };
 #define ADAPTERS 2
 
-/* What the rows take of each adapter. */
+/* Each row's weight of each adapter. */
 static const float weights_of_rows[ROWS][ADAPTERS] = { { 0, 0 }, { 1, 0 }, { 0.7f, -0.3f },
     { 0, 0.9f }, { -0.5f, 0 } };
 
@@ -42,8 +43,8 @@ static bool has(const struct adapter *a, const char *layer) {
     return strstr(layer, a->part) != NULL;
 }
 
-/* A factor's numbers; the product of both is about a third as large as a weight. The caller frees
- * them. */
+/* Returns a factor's numbers. The product of both factors is about a third as large as a weight.
+ * The caller frees them. */
 static float *factor(
     const struct adapter *a, const char *layer, const char *which, int64_t count, int64_t inputs) {
     char name[320];
@@ -58,8 +59,8 @@ static float *factor(
 
 struct merged_source {
     struct rule_source rules;
-    const struct weight_list *layers; /* of the base model; borrowed */
-    const float *weights;             /* of the adapters */
+    const struct weight_list *layers; /* the base model's; borrowed */
+    const float *weights;             /* one per adapter */
 };
 
 static void merge(const struct adapter *a, const char *layer, float weight, struct tensor *t) {
@@ -100,8 +101,8 @@ static bool merged_get(void *user, const char *name, int rank, const int64_t *sh
 #define PAIRS_MAX 512
 
 struct overlays {
-    struct low_rank_pair *pairs[ADAPTERS][PAIRS_MAX]; /* owned; by the model's layers */
-    struct row_overlay *rows[ROWS];                   /* owned; NULL for the row without any */
+    struct low_rank_pair *pairs[ADAPTERS][PAIRS_MAX]; /* owned; indexed by the model's layers */
+    struct row_overlay *rows[ROWS];                   /* owned; NULL for the row without adapters */
 };
 
 static struct low_rank_pair *make_pair(const struct adapter *a, const struct named_weight *w) {
@@ -148,7 +149,7 @@ static void overlays_finish(struct overlays *o) {
 
 /* --- the models --- */
 
-/* One of the two; the other is NULL. */
+/* Either a UNet or a text encoder; the other is NULL. */
 struct model {
     struct unet *unet;
     struct text_encoder *text;
@@ -208,8 +209,8 @@ static struct tensor output(const struct run *all, int64_t rows) {
     return t;
 }
 
-/* Row `row` of the inputs, with `model` and what `overlay` (or NULL) changes; the caller frees the
- * data. */
+/* Runs only row `row` of the inputs, with `model` and with the changes of `overlay` (or NULL). The
+ * caller frees the data. */
 static struct tensor run_alone(const struct kernels *kernels, const struct run *all, int row,
     const struct model *model, const struct row_overlay *overlay) {
     const struct overlay one = { &overlay, 1 };
@@ -230,7 +231,7 @@ static bool same_bits(const struct tensor *a, const struct tensor *b) {
     return memcmp(a->data, b->data, tensor_bytes(a)) == 0;
 }
 
-/* The inputs of all rows. */
+/* Makes the inputs of all rows. */
 static struct run inputs(bool is_unet, const struct model *model) {
     static float timesteps[ROWS] = { 1, 500.25f, 999, 37, 700 };
     static int32_t ids[ROWS * TOKENS];

@@ -1,5 +1,5 @@
-/* Both layouts of a checkpoint against the published list of SD-1.5's tensors: full-size files with
- * nothing but holes where the numbers would be, so that every name, shape and offset is real. */
+/* Both layouts of a checkpoint against the published list of SD-1.5's tensors. The files have their
+ * full size but are sparse: every name, shape and offset is real, and the numbers are holes. */
 #include "base/file.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/ldm_names.h"
@@ -78,7 +78,7 @@ static void make_add_raw(
     made->offset += bytes;
 }
 
-/* Writes the header and a hole for the data. `tail` replaces the last 8 bytes if it is not 0. */
+/* Writes the header and a hole for the data. A nonzero `tail` replaces the last 8 bytes. */
 static void make_finish(struct made *made, int64_t tail) {
     char *text = json_dumps(made->header, JSON_COMPACT);
     uint64_t size = strlen(text);
@@ -115,7 +115,7 @@ static bool nothing_is_left(struct checkpoint *c, enum component component, stru
     return w.end(w.user, err);
 }
 
-/* Every row can be had under its diffusers name; nothing is left. */
+/* Every tensor of the list is found by its diffusers name, and the file has no others. */
 static void all_rows_are_there(struct checkpoint *c, enum dtype dtype) {
     struct error err = { 0 };
     int found = 0;
@@ -172,10 +172,11 @@ static void expect_error(const char *path, const char *words) {
     checkpoint_close(c);
 }
 
-/* How torch.save begins a file: protocol 2, then a long integer that is torch's mark. */
+/* The beginning of a file from torch.save: protocol 2, then a long integer that marks torch's
+ * files. */
 static const char torch_pickle[] = "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.";
 
-/* How a single file differs from the plain one. */
+/* The difference between a single file and the plain one. */
 struct variation {
     bool short_text_names; /* without "text_model." */
     bool vae_matrices_1x1; /* VAE attention as the original code stores it */
@@ -242,7 +243,7 @@ static void single_file_maps_every_tensor(void) {
     }
 }
 
-/* The way back, by which adapters in LDM's names find the UNet's layers. */
+/* The opposite direction: adapters with LDM's names find the UNet's layers through it. */
 static void layers_have_ldm_names(void) {
     char layer[128], ldm[160], wanted[160];
     int compared = 0;
@@ -253,7 +254,7 @@ static void layers_have_ldm_names(void) {
         snprintf(layer, sizeof(layer), "%.*s", (int)(leaf - rows[i].name), rows[i].name);
         snprintf(wanted, sizeof(wanted), "%s", rows[i].ldm_name + strlen(ldm_prefixes[1]));
         wanted[strlen(wanted) - strlen(leaf)] = 0;
-        /* SD-1.5's first up block is the one without attention. */
+        /* SD-1.5's first up block has no attention. */
         const bool attends = strncmp(layer, "up_blocks.0.", 12) != 0;
         CHECK(ldm_unet_layer(layer, 2, attends, ldm, sizeof(ldm)), "%s", layer);
         CHECK(strcmp(ldm, wanted) == 0, "%s is called %s, not %s", layer, ldm, wanted);
@@ -264,7 +265,7 @@ static void layers_have_ldm_names(void) {
     printf("%d layers of the UNet have their LDM names\n", compared);
 }
 
-/* A renamed tensor must also be the right one: its bytes lie where the LDM name's do. */
+/* A diffusers name must also lead to the right tensor: its bytes are those of the LDM name. */
 static void single_file_bytes_follow_names(void) {
     const char *path = make_single_file(&(struct variation){ 0 });
     struct safetensors *file = NULL;
@@ -451,7 +452,7 @@ static const char *const config_texts[3] = {
     "\"UpDecoderBlock2D\"]}",
 };
 
-/* The VAE's attention under its names of 2022. */
+/* Turns the names of the VAE's attention into those of 2022. */
 static void old_vae_name(char *name, size_t size) {
     static const char *const leafs[][2] = { { ".to_q.", ".query." }, { ".to_k.", ".key." },
         { ".to_v.", ".value." }, { ".to_out.0.", ".proj_attn." } };
@@ -464,7 +465,8 @@ static void old_vae_name(char *name, size_t size) {
     }
 }
 
-/* Text encoder in one file without "text_model.", UNet in two shards, VAE as fp16 variant. */
+/* Makes a folder with the text encoder in one file without "text_model.", the UNet in two shards,
+ * and the VAE as the fp16 variant. */
 static void make_folder(const char *path) {
     char file[600], name[200];
     mkdir(path, 0755);

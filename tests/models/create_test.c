@@ -1,6 +1,6 @@
-/* Models from a checkpoint: the names and shapes that are asked for are those of Stable
- * Diffusion 1.5, a folder gives the same bits as its weights do directly, and a wrong file fails by
- * name. */
+/* Creating models from a checkpoint. They ask for exactly the names and shapes of Stable Diffusion
+ * 1.5; a folder gives the same bits as weights passed directly; an error names what is wrong in a
+ * file. */
 #include "models/checkpoint/checkpoint.h"
 #include "tests/check.h"
 #include "tests/models/find_weight.h"
@@ -32,7 +32,7 @@ static void read_list(const char *path) {
         fclose(file);
 }
 
-/* Pages of zeros, as many as the largest tensor needs, that take no memory. */
+/* Zeros for the largest tensor, in pages that take no memory. */
 struct zeros {
     const char *component;
     void *data;
@@ -49,7 +49,7 @@ static bool zeros_get(void *user, const char *name, int rank, const int64_t *sha
             line + at, sizeof(line) - (size_t)at, "%s%lld", i ? "x" : "", (long long)shape[i]);
     }
     for (int i = 0; i < list_count; i++) {
-        /* the list has SD-1.x's 1x1 convolutions where a linear layer is the same */
+        /* Where the model asks for a matrix, the list may have SD-1.x's 1x1 convolution. */
         const size_t length = strlen(line);
         if (strncmp(list[i].text, line, length) == 0 &&
             (!list[i].text[length] || (rank == 2 && strcmp(list[i].text + length, "x1x1") == 0))) {
@@ -63,8 +63,8 @@ static bool zeros_get(void *user, const char *name, int rank, const int64_t *sha
     return error_set(err, ERROR_INVALID, "%s is not in the list", line);
 }
 
-/* Each matrix and convolution of the published list is in the model's own list once, by its layer's
- * name and with its sizes, and nothing else is. */
+/* The model's own list contains each matrix and convolution of the published list exactly once,
+ * under its layer's name and with its sizes, and nothing else. */
 static void names_exactly_sd15(const char *component, const struct weight_list *weights) {
     size_t matrices = 0;
     for (int i = 0; i < list_count; i++) {
@@ -223,7 +223,7 @@ static struct checkpoint *open_checkpoint(void) {
     return checkpoint;
 }
 
-/* All three models in one go: a prompt to an image, and back to moments. */
+/* Runs all three models: from a prompt to an image, and from the image to moments. */
 struct run {
     const struct models *models;
     float image[8 * 8 * 3], moments[4 * 4 * 8];
@@ -252,7 +252,7 @@ static void forward(struct compute *c, void *user) {
     vae_encode(m->vae, c, &image, &moments);
 }
 
-/* One of the three models, by its place in `parts`. */
+/* Loads one of the three models; `part` is its index in `parts`. */
 static bool load_part(struct checkpoint *checkpoint, int part, const struct kernels *kernels,
     enum dtype dtype, struct models *out, struct error *err) {
     const struct weights w = weights_from_checkpoint(
@@ -282,7 +282,7 @@ static void a_folder_gives_the_same_bits(
               load_part(checkpoint, 1, kernels, dtype, &loaded, &err) &&
               load_part(checkpoint, 2, kernels, dtype, &loaded, &err),
         "%s", err.message);
-    checkpoint_close(checkpoint); /* the models need it no more */
+    checkpoint_close(checkpoint); /* the models do not need it any more */
 
     static struct run from_rule, from_folder;
     from_rule.models = &direct;
@@ -303,7 +303,7 @@ static void a_folder_gives_the_same_bits(
         rule_source_finish(&sources[i]);
 }
 
-/* A part from the file as it is now. */
+/* Loads a part from the current file and expects an error. */
 static void fails_with(int part, const char *first, const char *second) {
     struct error err = { 0 };
     struct models m = { 0 };
@@ -321,7 +321,7 @@ static void fails_with(int part, const char *first, const char *second) {
     checkpoint_close(checkpoint);
 }
 
-/* Each part in turn: a tensor too few, one too many, one of another shape. */
+/* For each part: one tensor missing, one too many, one with another shape. */
 static void a_wrong_file_fails_by_name(struct rule_source sources[3]) {
     for (int part = 0; part < 3; part++) {
         const struct rule_source *source = &sources[part];
@@ -345,7 +345,7 @@ static void a_wrong_file_fails_by_name(struct rule_source sources[3]) {
     }
 }
 
-/* The file is cut between its opening and its reading. */
+/* The file is truncated between opening and reading. */
 static void a_file_cut_while_read_fails(struct rule_source sources[3]) {
     struct error err = { 0 };
     struct models m = { 0 };
@@ -363,7 +363,7 @@ static void a_file_cut_while_read_fails(struct rule_source sources[3]) {
 }
 
 static void write_folder(struct rule_source sources[3]) {
-    /* What a model asks for is what its file holds. */
+    /* The file gets exactly the tensors that the model asks for. */
     struct models m = { 0 };
     struct error err = { 0 };
     CHECK(mkdtemp(root), "%s", root);
@@ -405,7 +405,7 @@ static void remove_folder(void) {
 }
 
 int main(int argc, char **argv) {
-    /* A file may hold any of the three. */
+    /* A file may have any of the three dtypes. */
     static const struct rule_source kinds[3] = {
         { .gain = 0.7 },
         { .gain = 0.7, .dtype = DTYPE_F16 },

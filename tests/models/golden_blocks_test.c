@@ -19,16 +19,16 @@
 #define TEMB 128
 #define MAX_TENSORS 192
 
-/* The numbers have four decimals; DDIM's are cut there, the others rounded. */
+/* The published numbers have four decimals. DDIM's are truncated, the others rounded. */
 static const double rounded = 6e-5, cut = 1e-4;
-static const float eps = 1e-6f; /* default of the blocks, unlike a UNet's config */
+static const float eps = 1e-6f; /* the blocks' default, not that of a UNet's config */
 
 struct named {
     char name[96];
     struct tensor tensor;
 };
 
-/* One case: a generator, what it has drawn, and a place to compute. */
+/* One case: a random generator, the tensors drawn from it, and the memory for computing. */
 struct stage {
     struct noise_generator rng;
     struct named tensors[MAX_TENSORS]; /* data is owned */
@@ -47,7 +47,7 @@ static float *add_tensor(
     return named->tensor.data;
 }
 
-/* What was drawn; norms start at one and zero and draw nothing. */
+/* Source of weights: the drawn tensors. Norms start with one and zero and draw no numbers. */
 static bool stage_get(void *user, const char *name, int rank, const int64_t *shape,
     struct tensor *out, struct error *err) {
     struct stage *s = user;
@@ -98,7 +98,7 @@ static void draw_uniform(struct stage *s, float *out, int64_t count, double boun
     }
 }
 
-/* Linear (size 1) or Conv2d: weight, then bias. */
+/* Draws a Linear (size 1) or a Conv2d: the weight, then the bias. */
 static void draw_layer(struct stage *s, const char *prefix, const char *leaf, int64_t n, int64_t k,
     int size, bool bias) {
     const int64_t shape[4] = { n, k, size, size };
@@ -135,7 +135,7 @@ static void draw_transformer(struct stage *s, int64_t channels, int64_t context)
     draw_attention(s, "t.transformer_blocks.0.attn1", channels, channels, false);
     if (context) {
         draw_attention(s, "t.transformer_blocks.0.attn2", channels, context, false);
-    } else { /* not there in diffusers: loaded, never used */
+    } else { /* not in diffusers: loaded but never used */
         const int64_t square[2] = { channels, channels };
         add_tensor(s, "t.transformer_blocks.0.attn2.to_q", "weight", 2, square);
         add_tensor(s, "t.transformer_blocks.0.attn2.to_out.0", "weight", 2, square);
@@ -146,7 +146,7 @@ static void draw_transformer(struct stage *s, int64_t channels, int64_t context)
     draw_layer(s, "t", "proj_out", channels, channels, 1, true);
 }
 
-/* The first of `rows` images [c][h][w] of normal noise, channels last. */
+/* Draws `rows` images [c][h][w] of normal noise. Returns the first, channels last. */
 static struct tensor draw_image(struct stage *s, int rows, int64_t c, int64_t h, int64_t w) {
     float *all = malloc((size_t)(rows * c * h * w) * sizeof(float));
     struct tensor x = compute_tensor_4d(&s->c, DTYPE_F32, 1, h, w, c);
@@ -158,7 +158,7 @@ static struct tensor draw_image(struct stage *s, int rows, int64_t c, int64_t h,
     return x;
 }
 
-/* silu of the first of `rows` time embeddings. */
+/* Draws `rows` time embeddings. Returns silu of the first. */
 static struct tensor draw_silu_temb(struct stage *s, int rows) {
     struct tensor image = draw_image(s, rows, TEMB, 1, 1);
     struct tensor temb = tensor_view_2d(&image, 1, TEMB);
@@ -166,7 +166,7 @@ static struct tensor draw_silu_temb(struct stage *s, int rows) {
     return temb;
 }
 
-/* ---- the blocks, by name, with the product's code ---- */
+/* ---- the blocks, by name, computed with latentd's code ---- */
 
 static struct tensor like(struct stage *s, const struct tensor *x, int64_t channels) {
     return compute_tensor_4d(&s->c, DTYPE_F32, x->shape[0], x->shape[1], x->shape[2], channels);
@@ -231,7 +231,7 @@ static void run_image_attention(
     image_attention_finish(&attention);
 }
 
-/* What the second attention of a Transformer2DModel looks at. */
+/* The context of a Transformer2DModel's second attention. */
 enum context { CONTEXT_NONE, CONTEXT_ITSELF, CONTEXT_DRAWN };
 
 static void run_transformer(struct stage *s, struct tensor *x, int heads, enum context kind) {
@@ -272,7 +272,7 @@ static void run_transformer(struct stage *s, struct tensor *x, int heads, enum c
     transformer_finish(&t);
 }
 
-/* The last channel's last three rows and columns of y [1][h][w][c]. */
+/* Compares the last three rows and columns of the last channel of y [1][h][w][c]. */
 static void check_corner(const struct stage *s, const char *name, const struct tensor *y,
     const double expected[9], double tolerance) {
     const int64_t h = y->shape[1], w = y->shape[2], c = y->shape[3];
@@ -291,11 +291,11 @@ static void check_corner(const struct stage *s, const char *name, const struct t
 enum middle { NOTHING, IMAGE_ATTENTION, TRANSFORMER, TRANSFORMER_SELF, TRANSFORMER_CROSS };
 enum end { END_NOTHING, END_DOWN, END_UP, END_RESNET };
 
-/* A block is at most: a concatenation with a skip connection, a resnet, an attention, a resampler.
- */
+/* The parts that a block may have: concatenation with a skip connection, a resnet, an attention, a
+ * resampler. */
 static const struct block {
     const char *name;
-    int rows, size; /* of the input; the first image is enough */
+    int rows, size; /* the input's; only the first image is used */
     int64_t channels;
     int temb_rows;
     bool skip, resnet, shortcut;
@@ -381,7 +381,7 @@ static void matches_published_corner(const struct kernels *kernels, const struct
     struct tensor x = draw_image(&s, b->rows, c, b->size, b->size);
     if (b->temb_rows)
         temb = draw_silu_temb(&s, b->temb_rows);
-    if (b->skip) { /* drawn from a generator of its own, which then goes on */
+    if (b->skip) { /* starts a new generator, which is used from here on */
         noise_init(&s.rng, RNG_CPU, 1);
         struct tensor skip = draw_image(&s, b->rows, c, b->size, b->size);
         struct tensor cat = like(&s, &x, 2 * c);
@@ -394,7 +394,7 @@ static void matches_published_corner(const struct kernels *kernels, const struct
         x = run_resnet(&s, "r", x, c, silu_temb, 32, eps, b->shortcut);
     if (b->middle == IMAGE_ATTENTION)
         run_image_attention(&s, "a", &x, 32, 32, eps);
-    else if (b->middle == TRANSFORMER) /* without a context it looks at itself */
+    else if (b->middle == TRANSFORMER) /* without a context it attends to itself */
         run_transformer(&s, &x, 1, CONTEXT_ITSELF);
     else if (b->middle == TRANSFORMER_SELF)
         run_transformer(&s, &x, 1, CONTEXT_NONE);
@@ -452,7 +452,7 @@ static struct tensor cat_resnet(struct stage *s, const char *prefix, const struc
     return run_resnet(s, prefix, cat, c_out, silu_temb, 4, 1e-5f, false);
 }
 
-/* image [1][8][8][3] to the predicted noise */
+/* Returns the predicted noise for image [1][8][8][3]. */
 static struct tensor unet2d(struct stage *s, const struct tensor *image, float t) {
     const struct tensor timestep = tensor_1d(&t, DTYPE_F32, 1);
     struct tensor sinusoid = compute_tensor_2d(&s->c, DTYPE_F32, 1, 4);
@@ -490,8 +490,8 @@ static struct tensor unet2d(struct stage *s, const struct tensor *image, float t
     return run_conv(s, "u", "conv_out", CONV_3X3, &x, 3);
 }
 
-/* One step of DDPM (with noise, unless it is the last) or of DDIM, as written in the papers:
- * alpha, alpha_prev are the cumulated products before and after it. */
+/* One step of DDPM (with noise, except the last) or of DDIM, as in the papers. alpha and alpha_prev
+ * are the cumulated products before and after the step. */
 static void sampler_step(struct stage *s, bool ddpm, bool is_last, double alpha, double alpha_prev,
     const float *noise_pred, float *image) {
     struct tensor noise = { 0 };

@@ -1,10 +1,10 @@
-/* Gradients of whole models, by the tape, against torch's autograd with diffusers, transformers and
- * peft (tests/reference/gradients.py): every parameter of a UNet and of its text encoder, and the
- * factors of LoRAs on the attention layers and on everything; with checkpointing and without, bit
- * for bit.
+/* Gradients of whole models, computed by the tape, against torch's autograd with diffusers,
+ * transformers and peft (tests/reference/gradients.py): every parameter of a UNet and of its text
+ * encoder, and the factors of LoRAs on the attention layers and on all layers. Checkpointing must
+ * not change a bit.
  *
- * usage: gradients_test GOLDENS.safetensors [FOLDER | cuda]   FOLDER: where the cases of no small
- * model are; cuda: one LoRA and one full case on a CUDA device
+ * usage: gradients_test GOLDENS.safetensors [FOLDER | cuda]   FOLDER: the model for cases that use
+ * no small model; cuda: one LoRA case and one full case on a CUDA device
  */
 #include "kernels/compute/overlay.h"
 #include "kernels/devices.h"
@@ -33,7 +33,7 @@ static void *zeros(int64_t count, size_t size) {
     return p;
 }
 
-/* Memory of the device with these contents, or zeros. */
+/* Allocates device memory with these contents, or zeros. */
 static void *resident(const struct kernels *k, const void *from, size_t bytes) {
     struct error err = { 0 };
     void *p;
@@ -43,7 +43,7 @@ static void *resident(const struct kernels *k, const void *from, size_t bytes) {
     return p;
 }
 
-/* The same, for a tensor of numbers that is not needed any more. */
+/* Moves a tensor to the device and frees its host memory. */
 static struct tensor resident_tensor(const struct kernels *k, struct tensor t) {
     void *host = t.data;
     t.data = resident(k, host, tensor_bytes(&t));
@@ -56,7 +56,7 @@ static void release(const struct kernels *k, const struct tensor *t) {
     k->memory->release(MEMORY_WEIGHTS, t->data, tensor_bytes(t));
 }
 
-/* A copy of what the device has; freed by the caller. */
+/* Returns a copy of device memory; freed by the caller. */
 static float *fetched(const struct kernels *k, const void *from, size_t bytes) {
     struct error err = { 0 };
     float *copy = zeros((int64_t)bytes, 1);
@@ -68,21 +68,21 @@ static float *fetched(const struct kernels *k, const void *from, size_t bytes) {
 
 /* --- what is trained --- */
 
-/* One tensor of a parameter, as torch has it: [outer][inner][taps]. */
+/* One tensor of a parameter, with torch's shape: [outer][inner][taps]. */
 struct trained {
     char name[SAFETENSORS_MAX_NAME_BYTES + 24];
-    int parameter; /* of subject.parameters */
+    int parameter; /* index in subject.parameters */
     int part;
-    int64_t first; /* output of the packed weight */
+    int64_t first; /* its first output in the packed weight */
     int64_t outer, inner, taps;
     bool panels;
 };
 
 struct subject {
     const struct kernels *kernels;
-    enum dtype dtype; /* of its weights */
+    enum dtype dtype; /* of the weights */
     struct unet *unet;
-    struct text_encoder *text; /* or NULL: then the context is an input */
+    struct text_encoder *text; /* NULL: the context is an input */
     const char *what;
     int64_t rows, h, w;
 
@@ -95,7 +95,7 @@ struct subject {
     struct row_overlay *changes;
 
     float *d_out;
-    /* The device's; context without a text encoder, ids with one. */
+    /* On the device. `context` is used without a text encoder, `ids` with one. */
     struct tensor latents, context, times, out, ids;
 };
 
@@ -169,7 +169,7 @@ static bool is_target(const struct subject *s, const char *name) {
     return ends;
 }
 
-/* The numbers of a factor, as the reference makes them. */
+/* Makes the numbers of a factor as the reference does. */
 static struct tensor factor(const char *layer, const char *leaf, struct tensor shape) {
     char name[SAFETENSORS_MAX_NAME_BYTES + 24];
     const int64_t count = tensor_elements(&shape);
@@ -249,7 +249,7 @@ static void find_trained(struct subject *s) {
     qsort(s->trained, (size_t)s->trained_count, sizeof(*s->trained), by_name);
 }
 
-/* --- its forward --- */
+/* --- the subject's forward --- */
 
 static void start(struct subject *s) {
     const struct unet_config *config = unet_get_config(s->unet);
@@ -312,16 +312,16 @@ static void go_on(struct tape *tape, enum tape_point point) {
     CHECK(reached == point, "point %d, not %d", (int)reached, (int)point);
 }
 
-static const struct device_memory *counted; /* what counting_alloc takes from */
-static size_t taken;                        /* activations that it has given out */
+static const struct device_memory *counted; /* the memory that counting_alloc uses */
+static size_t taken;                        /* bytes of activations allocated so far */
 
 static bool counting_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
     taken += pool == MEMORY_ACTIVATIONS ? bytes : 0;
     return counted->alloc(pool, bytes, out, err);
 }
 
-/* One pass, whose gradients are added to the parameters'; of the context, if it is an input, to
- * d_context. */
+/* Runs one pass and adds its gradients to the parameters' gradients. If the context is an input,
+ * its gradient goes to d_context. */
 static struct tape_figures run_pass(struct subject *s, bool checkpointing, float *d_context) {
     const struct row_overlay *rows[MOST_ROWS] = { s->changes, s->changes, s->changes, s->changes };
     const struct overlay overlay = { rows, (int)s->rows };
@@ -354,7 +354,7 @@ static struct tape_figures run_pass(struct subject *s, bool checkpointing, float
 
 /* --- against the reference --- */
 
-/* A gradient in torch's order. */
+/* Returns a gradient in torch's order. */
 static float *gradient_of(const struct subject *s, const struct trained *t, const float *context) {
     const struct tape_parameter *p = &s->parameters[t->parameter];
     float *got = p->kind == TAPE_INPUT
@@ -393,8 +393,8 @@ static void need_vectors(int64_t count) {
     vector_count = count;
 }
 
-/* The error of a gradient as its projections tell it, by the length that it should have; of a
- * gradient that should be nothing, by the largest of all. */
+/* Returns a gradient's error, estimated from its projections, relative to its expected length. If
+ * it should be zero, its size is compared with the largest gradient's. */
 static double projected_error(
     const float *gradient, int64_t count, const float *want, double largest) {
     double square = 0, error = 0;
@@ -412,7 +412,8 @@ static double projected_error(
     return fmax(sqrt(error), fabs(sqrt(square) - (double)want[0])) / (double)want[0];
 }
 
-/* All of them together, with weights and activations in bf16: no worse than torch's. */
+/* With weights and activations in bf16, the error of all gradients together must not exceed torch's
+ * by more than a tenth. */
 static void compare_bf16(const struct subject *s, struct safetensors *goldens, const char *name,
     const float *d_context) {
     char golden[96];
@@ -495,7 +496,7 @@ static void finish(struct subject *s) {
     text_encoder_destroy(s->text);
 }
 
-/* A second pass with checkpointing: each gradient is what it was, twice. */
+/* Runs the pass again with checkpointing. Every gradient must have the same bits. */
 static void checkpointing_changes_no_bits(
     struct subject *s, const char *name, const float *d_context, const struct tape_figures *whole) {
     const size_t context_bytes = s->text ? 0 : tensor_bytes(&s->context);
@@ -546,7 +547,8 @@ static void open_folder(struct subject *s, const char *folder) {
     s->h = s->w = 8;
 }
 
-/* More rows are no more calls: every operation takes the whole batch. `name` but for its rows. */
+/* With more rows the number of calls stays the same, because every operation takes the whole batch.
+ * Compares cases whose names differ only in the rows. */
 static void has_as_many_calls(const char *name, const struct tape_figures *figures) {
     static char last[64];
     static int calls;
@@ -590,7 +592,7 @@ static void run_case(const struct kernels *kernels, enum dtype dtype, struct saf
     finish(&s);
 }
 
-/* What the chip computes itself, checked on the smallest. Returns what main returns. */
+/* The operations of a CUDA device, tested with the smallest model. Returns main's return value. */
 static int run_on_cuda(struct safetensors *goldens) {
     struct error err = { 0 };
     const struct kernels *device = devices_open(
@@ -630,7 +632,7 @@ int main(int argc, char **argv) {
         run_case(&cpu, DTYPE_F32, goldens, name, argc > 2 ? argv[2] : NULL);
         if (small)
             run_case(&cpu, DTYPE_BF16, goldens, name, NULL);
-        if (strncmp(name, "unet_sd2", 8) == 0) /* the rest take it many seconds */
+        if (strncmp(name, "unet_sd2", 8) == 0) /* the reference is slow on the others */
             run_case(&reference, DTYPE_F32, goldens, name, NULL);
     }
     for (int i = 0; i < PROJECTIONS; i++)

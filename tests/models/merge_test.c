@@ -1,5 +1,5 @@
-/* A checkpoint with two adapters merged into it, at 0.7 and -0.3, against the weights that
- * diffusers' fuse_lora makes (tests/reference/lora_latents.py); and what merging leaves as it was.
+/* A checkpoint with two adapters merged into it, with weights 0.7 and -0.3, against diffusers'
+ * fuse_lora (tests/reference/lora_latents.py). All other tensors and files must stay unchanged.
  *
  * usage: merge_test MODEL_FOLDER LORA_FOLDER LATENTS.safetensors */
 #include "base/file.h"
@@ -12,12 +12,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Some weights lie so near the middle between two of float16 that f32's sums round them apart. */
+/* Some weights are nearly halfway between two float16 values, so different f32 sums round them to
+ * different ones. */
 #define FUSED_BOUND 1e-5
 
 static struct safetensors *recording;
 
-/* The rows of every fused weight of diffusers' times the rule's numbers. */
+/* Multiplies the rows of every merged weight with fixed random numbers, and compares the products
+ * with those of diffusers' fused weight. */
 static void weights_match_fused(struct checkpoint *c) {
     const struct safetensors_header *header = safetensors_get_header(recording);
     struct error err = { 0 };
@@ -78,7 +80,7 @@ static bool same_file(const char *a, const char *b, const char *name) {
     return same;
 }
 
-/* Tensors that no adapter names keep their bits; so do the files that hold no weights. */
+/* Tensors that no adapter names keep their bits, and files without weights stay the same. */
 static void the_rest_is_as_it_was(const char *model, struct checkpoint *merged, const char *out) {
     static const char *const files[] = { "model_index.json", "unet/config.json",
         "scheduler/scheduler_config.json", "tokenizer/vocab.json", "text_encoder/config.json" };

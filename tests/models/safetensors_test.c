@@ -1,5 +1,5 @@
-/* The reader against a file that the safetensors library wrote, and against every malformed file
- * that a reader of this format has fallen for. */
+/* The reader, tested with a file from the safetensors library and with every kind of malformed file
+ * that has broken a reader of this format. */
 #include "models/checkpoint/pickle.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
@@ -20,7 +20,7 @@ static const char *scratch(const char *name) {
     return path;
 }
 
-/* Writes header length, header and `data_bytes` zeros. */
+/* Writes the header length `claimed`, the header, and `data_bytes` zeros. */
 static const char *make_raw(uint64_t claimed, const char *header, size_t size, size_t data_bytes) {
     const char *path = scratch("made.safetensors");
     FILE *f = fopen(path, "wb");
@@ -137,7 +137,7 @@ static void writes_what_the_library_writes(const char *sample) {
     safetensors_close(file);
 }
 
-/* A header of odd length moves the data off its alignment; so does an odd F16 before an F32. */
+/* A header of odd length makes the data misaligned; so does an odd number of F16 before an F32. */
 static void misaligned_data_is_read(void) {
     const char *header = "{\"h\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,2]},"
                          "\"f\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[2,10]}}";
@@ -161,7 +161,7 @@ static void misaligned_data_is_read(void) {
     safetensors_close(file);
 }
 
-/* By descriptor: what a name meant when it was opened, whatever became of the name. */
+/* A file opened by descriptor can be read after its name was removed. */
 static void an_open_file_needs_no_name(void) {
     const char *header = "{\"f\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
     const char *path = make_raw(strlen(header), header, strlen(header), 8);
@@ -292,7 +292,7 @@ static void other_dtypes_are_listed_but_not_used(void) {
     safetensors_close(file);
 }
 
-/* What torch.save writes is told by its first bytes, and nothing else is taken for it. */
+/* Files of torch.save are recognized by their first bytes, and no other file is. */
 static void pickles_are_refused_by_content(void) {
     static const struct {
         const char *bytes;
@@ -304,7 +304,7 @@ static void pickles_are_refused_by_content(void) {
         { "PK\3\4\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\x12\0archive/data.pkl", 46,
             true },
         { "PK\3\4\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0a\0\0\0photo.jpeg", 40, false },
-        { "\x80\x02\0\0\0\0\0\0{\"a\"", 12, false }, /* a header of 640 bytes */
+        { "\x80\x02\0\0\0\0\0\0{\"a\"", 12, false }, /* the length of a 640-byte header */
         { "version https://git-lfs.github.com/spec/v1", 42, false },
     };
     const char *path = scratch("made.safetensors");
@@ -322,7 +322,7 @@ static void pickles_are_refused_by_content(void) {
     printf("%zu first bytes told apart\n", sizeof(files) / sizeof(files[0]));
 }
 
-/* A path to something else than a file says to what. */
+/* If a path leads to something other than a file, the message says what it is. */
 static void other_paths_are_named(void) {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     const char *path = scratch("other");

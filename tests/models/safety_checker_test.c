@@ -1,6 +1,6 @@
-/* The safety checker against diffusers' (tests/reference/safety_checker.py): its scores of pictures
- * of all proportions, with both activations, and what it makes of files that are not right.
- * usage: safety_checker_test FOLDER */
+/* The safety checker against diffusers' (tests/reference/safety_checker.py): its scores for
+ * pictures of many proportions, with both activations; and damaged files. usage:
+ * safety_checker_test FOLDER */
 #include "models/safety_checker.h"
 
 #include "base/file.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCORE_TOLERANCE 1e-3 /* they are rounded to as much */
+#define SCORE_TOLERANCE 1e-3 /* scores are rounded to three decimals */
 
 static const char *folder;
 
@@ -27,13 +27,13 @@ static json_t *read(const char *name) {
     return json;
 }
 
-/* A file's tensors as a source of weights. */
+/* Gives weights from a file's tensors. */
 static bool get(void *user, const char *name, int rank, const int64_t *shape, struct tensor *out,
     struct error *err) {
     struct safetensors *file = user;
     char own[SAFETENSORS_MAX_NAME_BYTES];
     ptrdiff_t entry = safetensors_find(file, name);
-    if (entry < 0) { /* as transformers before version 5 wrote it */
+    if (entry < 0) { /* the name before transformers 5 */
         snprintf(own, sizeof(own), "vision_model.%s", name);
         entry = safetensors_find(file, own);
     }
@@ -95,7 +95,7 @@ static double worst_of(const json_t *told, const double *scores, double worst) {
     return worst;
 }
 
-/* Every picture's scores; the largest difference. */
+/* Compares the scores of every picture. Returns the largest difference. */
 static double compare(const struct safety_checker *checker, const struct kernels *kernels,
     const json_t *sizes, const json_t *told, int *flagged, int *wrong) {
     double worst = 0;
@@ -164,7 +164,7 @@ static void pixels_are_the_processors(
         "%s", err.message);
     draw(1, &picture);
     CHECK(safety_checker_read(checker, &picture, input, &err), "%s", err.message);
-    for (int k = 0; k < 12; k++) { /* row 3, columns 5 to 8: of the first two patches */
+    for (int k = 0; k < 12; k++) { /* row 3, columns 5 to 8, across two patches */
         const int c = k / 4, x = 5 + k % 4, patch = 1 + x / 8;
         const float own = input[((patch * 3 + c) * 8 + 3) * 8 + x % 8];
         const json_t *told = json_array_get(json_object_get(reference, "pixels"), (size_t)k);
@@ -177,7 +177,7 @@ static void pixels_are_the_processors(
     safety_checker_destroy(checker);
 }
 
-/* The file's tensors, but for all thresholds. */
+/* The file's tensors, with all thresholds replaced. */
 struct thresholds {
     struct safetensors *file;
     float all[SAFETY_CONCEPTS];
@@ -193,8 +193,7 @@ static bool get_with_thresholds(void *user, const char *name, int rank, const in
     return true;
 }
 
-/* diffusers flags scores above 0. An embedding that is a concept's own has a cosine of 1 with it.
- */
+/* diffusers flags scores above 0. If an embedding equals a concept, their cosine is 1. */
 static void a_score_of_0_is_not_flagged(
     struct safetensors *file, const struct safety_checker_config *config) {
     static const struct {
@@ -270,7 +269,7 @@ static void wrong_configs_are_named(void) {
         CHECK(!parses(wrong[i].config, wrong[i].preprocessor, &err), "%s", wrong[i].words);
         CHECK_CONTAINS(err.message, wrong[i].words);
     }
-    /* Old files have numbers where newer ones have objects. */
+    /* Older files have numbers where newer ones have objects. */
     CHECK(parses(vision, "{\"crop_size\": 224, \"size\": 224, \"resample\": 3}", &err), "old");
     CHECK(parses(vision, "{\"size\": {\"shortest_edge\": 224}}", &err), "new");
 }

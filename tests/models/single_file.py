@@ -1,10 +1,10 @@
-"""A single file without a tokenizer draws what its folder with CLIP's vocabulary draws, and a
-checkpoint that does not go with its tokenizer is refused.
+"""A single file without a tokenizer draws the same as its folder with CLIP's vocabulary. A
+checkpoint that does not match its tokenizer is refused.
 
 usage: single_file.py SMALL_CHECKPOINT LATENTD MERGES.txt LDM_NAMES.tsv
 
-The folder's vocab.json is made here, by the published rule, from the published merges; the single
-file is left to the tokenizer that the program carries. Same latents, to the last bit.
+The folder's vocab.json is made here from the published merges by the published rule. The single
+file uses the program's built-in tokenizer. Both must give the same latents, bit for bit.
 """
 import json
 import os
@@ -29,7 +29,8 @@ def check(condition, *words):
 
 
 def clip_vocabulary():
-    """256 byte symbols, the same ending a word, what the merges make, begin and end."""
+    """Returns CLIP's vocabulary: 256 byte symbols, the same symbols at the end of a word, the
+    results of the merges, begin and end."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     symbols = [chr(byte) for byte in printable] + [chr(0x100 + i) for i in range(len(others))]
@@ -47,7 +48,7 @@ def run(*arguments):
 
 
 def draw(model, *more):
-    """The latents' file, or what was said instead."""
+    """Returns the bytes of the latents' file, or the error message."""
     out = os.path.join(work, "latents.safetensors")
     status, _, said = run("generate", "--model", model, "--prompt", PROMPT, "--seed", "5",
                           "--steps", "2", "--width", "64", "--height", "64", "--device", "cpu",
@@ -102,7 +103,7 @@ def single_files_just_work():
 
 
 def sd2_pads_with_0(folder):
-    """SD-2's text encoder is told by its activation."""
+    """SD-2's text encoder is recognized by its activation."""
     with_end = draw(folder)
     path = os.path.join(folder, "text_encoder/config.json")
     edit_config(path, hidden_act="gelu")
@@ -117,7 +118,7 @@ def sd2_pads_with_0(folder):
 
 
 def the_end_mark_is_the_tokenizers(folder):
-    """2 is what configs said before transformers corrected it."""
+    """Configurations had 2 here before transformers corrected it."""
     path = os.path.join(folder, "text_encoder/config.json")
     expected = draw(folder)
     for token, right in (49407, True), (2, True), (49406, False), (320, False):
@@ -139,7 +140,7 @@ def other_sizes_are_refused():
 
 
 def read_safetensors(path):
-    """{name: (dtype, shape, bytes)}"""
+    """Returns {name: (dtype, shape, bytes)}."""
     with open(path, "rb") as f:
         header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
         data = f.read()
@@ -158,8 +159,9 @@ def write_safetensors(path, tensors):
 
 
 def merged_files_keep_their_layout(folder):
-    """`latentd lora merge` of one layer's difference: the folder's and the single file's tensors are
-    W + weight * difference, the rest keeps its bytes, and both draw the same."""
+    """`latentd lora merge` with the difference of one layer: in the folder and in the single
+    file that tensor becomes W + weight * difference, all others keep their bytes, and both
+    files draw the same."""
     layer, single = "model.diffusion_model.input_blocks.0.0.weight", folder + ".safetensors"
     before = read_safetensors(single)
     dtype, shape, values = before[layer]

@@ -86,7 +86,7 @@ static void matches_transformers(
         CHECK(memcmp(alone, out + count / 2, sizeof(float) * (size_t)count / 2) == 0,
             "%s, %s: a row is not the same alone", name, kernels->name);
 
-        /* Causal: the first seven tokens do not know of the others. */
+        /* Attention is causal, so the first seven tokens do not depend on the others. */
         struct run prefix = { encoder, tensor_2d((void *)ids, DTYPE_I32, 1, 7), skip, alone };
         run_model(kernels, forward, &prefix);
         const double prefix_error = relative_error(alone, out, 7 * config->hidden_size);

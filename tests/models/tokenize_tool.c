@@ -1,5 +1,5 @@
-/* Reads a JSON list of strings from standard input and prints, per string, its ids on a line; for
- * tests/reference/tokenizer.py. */
+/* Reads a JSON list of strings from standard input and prints the ids of each string on one line.
+ * Used by tests/reference/tokenizer.py. */
 #include "base/text/json.h"
 #include "models/tokenizer/tokenizer.h"
 

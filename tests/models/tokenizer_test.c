@@ -1,5 +1,5 @@
-/* Token ids against those of transformers' CLIPTokenizer 5.23.0, with a small vocabulary of our own
- * and with CLIP's, which the program carries. */
+/* Token ids compared with transformers' CLIPTokenizer 5.23.0, for a small vocabulary of our own and
+ * for CLIP's, which is built into the program. */
 #include "base/file.h"
 #include "base/text/json.h"
 #include "models/tokenizer/tokenizer.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *data; /* tests/models/data */
+static const char *data; /* path of tests/models/data */
 
 static void expect_ids(const struct tokenizer *t, const char *text, const int *ids, size_t count) {
     int32_t *found = NULL;
@@ -53,7 +53,7 @@ static void small_vocabulary_gives_transformers_ids(const char *name) {
     EXPECT(t, "abcabc abc", 514, 512, 515, 516);
     EXPECT(t, "aaaaaaa", 518, 519);
     EXPECT(t, "aaaaaaaaaaaa a", 518, 518, 517, 64, 319, 319);
-    EXPECT(t, "a~b ~", 319, 521, 320, 521); /* '~' is not in it: the unknown token */
+    EXPECT(t, "a~b ~", 319, 521, 320, 521); /* no '~' in the vocabulary: the unknown token */
     EXPECT(t, "The CAT's <|endoftext|> 42!", 511, 513, 6, 337, 521, 274, 272, 255);
     EXPECT(t, "<|ENDOFTEXT|>", 27, 346, 68, 77, 67, 78, 69, 83, 68, 87, 338, 91, 284);
     EXPECT(t,
@@ -93,7 +93,8 @@ static void padding_is_begin_tokens_end_pad(const struct tokenizer *t) {
     free(cut);
 }
 
-/* A word as long as the longest prompt: n log n, or this test is seen to hang. */
+/* A word as long as the longest prompt. Its time must grow as n log n, otherwise this test would
+ * seem to hang. */
 static void long_words_take_no_time(const struct tokenizer *t) {
     char *word = malloc(16385);
     int32_t *ids;
@@ -107,7 +108,7 @@ static void long_words_take_no_time(const struct tokenizer *t) {
         free(ids);
     }
     for (int i = 0; i < 16384; i += 2)
-        memcpy(word + i, i % 4 ? "\xcc\xa7" : "\xcc\x81", 2); /* marks that have to change places */
+        memcpy(word + i, i % 4 ? "\xcc\xa7" : "\xcc\x81", 2); /* marks that must be reordered */
     CHECK(tokenizer_encode(t, word, &ids, &count, &err), "%s", err.message);
     free(ids);
     free(word);
@@ -128,8 +129,8 @@ static void link_from_data(const char *dir, const char *name) {
     CHECK(symlink(target, path) == 0, "%s", path);
 }
 
-/* SD-2 pads with "!", which makes a special token of it, and declares begin and end as normalised,
- * so that they are found in any case. */
+/* SD-2 pads with "!", so "!" is a special token. It declares begin and end as normalized, so they
+ * are found in any case. */
 static void sd2_special_tokens(const char *dir) {
     link_from_data(dir, "vocab.json");
     link_from_data(dir, "merges.txt");
@@ -212,7 +213,7 @@ static void broken_folders_are_named(const char *dir) {
     expect_error("/nowhere", "/nowhere holds no tokenizer: neither tokenizer.json nor vocab.json");
 }
 
-/* SEMANTICS' published vectors are the first lines; the rest is a sample of the 10,000 random
+/* The first lines are the vectors published in SEMANTICS; the rest is a sample of the 10,000 random
  * strings of tests/reference/tokenizer.py. */
 static void real_vocabulary_gives_transformers_ids(void) {
     static const char *const files[] = { "clip_vectors.json", "clip_ids.json" };
@@ -241,7 +242,7 @@ static void real_vocabulary_gives_transformers_ids(void) {
     tokenizer_destroy(t);
 }
 
-/* SD-1.x pads with the end mark, 49407, SD-2.x with "!", 0. */
+/* SD-1.x pads with the end token, 49407; SD-2.x with "!", 0. */
 static void clip_pads_as_each_family_does(void) {
     static const int pads[] = { [CLIP_PADS_WITH_END] = 49407, [CLIP_PADS_WITH_0] = 0 };
     for (int padding = 0; padding < 2; padding++) {
@@ -264,7 +265,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: %s DATA_FOLDER\n", argv[0]);
         return 2;
     }
-    data = realpath(argv[1], NULL); /* links to it must hold from anywhere */
+    data = realpath(argv[1], NULL); /* links to it must work from any folder */
     if (!data)
         return 2;
     char dir[] = "/tmp/latentd-test-XXXXXX", command[64];

@@ -1,4 +1,4 @@
-/* How texts are normalised, against utf8proc's own NFC. */
+/* Normalization of texts, compared with utf8proc's own NFC. */
 #include "models/tokenizer/tokenizer_text.h"
 
 #include "tests/check.h"
@@ -17,7 +17,8 @@ static void expect_same(const char *text, const char *expected) {
     free(found);
 }
 
-/* Letters, composed and not, with marks of several classes in any order; none has a lower case. */
+/* Composed and plain letters with marks of several classes in any order. None of them has a
+ * lower-case form. */
 static void random_texts_are_nfc(void) {
     static const int32_t characters[] = { 'a', 'e', 0xe9, 0x3b1, 0x1f82, 0x344, 0x300, 0x301, 0x302,
         0x316, 0x31b, 0x323, 0x327, 0x334, 0x345, 0x5b0, 0x5c1, 0x653, 0x93c, 0x1100, 0x1161,
@@ -38,7 +39,8 @@ static void random_texts_are_nfc(void) {
     }
 }
 
-/* Half a mebibyte of marks, those of the higher class first: it ends at once, or not today. */
+/* Half a mebibyte of combining marks in the wrong order. With quadratic sorting this would take
+ * hours. */
 static void many_marks_are_ordered(void) {
     const size_t marks = 1 << 18;
     char *text = malloc(2 * marks + 1), *expected = malloc(2 * marks + 1);

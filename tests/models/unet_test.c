@@ -1,5 +1,5 @@
-/* The UNet against diffusers: SD-1.5's, SD-2's, inpainting's and InstructPix2Pix's kinds, three
- * rows with a timestep and a context each, sizes that are odd at every level. */
+/* The UNet against diffusers: SD-1.5's, SD-2's, inpainting's and InstructPix2Pix's kinds. Three
+ * rows, each with its own timestep and context; sizes that are odd at every level. */
 #include "tests/check.h"
 #include "tests/models/small/small_models.h"
 

@@ -1,4 +1,4 @@
-/* The VAE against diffusers, both ways, at sizes that differ in height and width. */
+/* The VAE against diffusers, encoding and decoding, with a height that differs from the width. */
 #include "tests/check.h"
 #include "tests/models/small/small_models.h"
 
@@ -55,7 +55,8 @@ static struct vae *build(
     return vae;
 }
 
-/* One direction: `exact` and `rough` hold the part that `run` needs, in f32 and bf16. */
+/* Checks decoding or encoding. `exact` and `rough` hold the part that `run` needs, in f32 and
+ * bf16. */
 static void direction_matches(struct safetensors *reference, const struct kernels *kernels,
     const char *name, struct vae *exact, struct vae *rough, struct run run) {
     const int64_t count = tensor_elements(&run.out), row_count = count / ROWS;
@@ -125,9 +126,9 @@ static void a_part_that_is_not_loaded_is_an_error(void) {
     vae_destroy(decoder);
 }
 
-/* What 512x512 needs at an eighth of SD-1.5's widths, planned only, in tensors of the last level's
- * size (512x512 pixels, 16 channels): the input (two), output and one in between to decode; two and
- * the residual to encode; and small change. */
+/* Plans the memory for 512x512 at an eighth of SD-1.5's widths, measured in tensors of the last
+ * level's size (512x512 pixels, 16 channels). Decoding needs the input (two), the output and one in
+ * between; encoding needs two and the residual; both a little more. */
 static void memory_peaks_low(void) {
     static const struct vae_config config = {
         .in_channels = 3,

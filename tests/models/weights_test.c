@@ -1,5 +1,6 @@
-/* A model's weight_list against its source: whatever rows of a packed weight an entry names, they
- * multiply like the tensors of that name, and every row of every packed weight has one name. */
+/* A model's weight_list against its source: the rows of a packed weight that an entry names
+ * multiply like the tensors of that name, and every row of every packed weight has exactly one
+ * name. */
 #include "models/layers.h"
 #include "models/repack.h"
 #include "tests/check.h"
@@ -29,9 +30,9 @@ static const struct vae_config vae_config = {
     .scaling_factor = 0.5f,
 };
 
-/* ---- what a packed weight computes, and what its tensors say it should ---- */
+/* ---- the outputs of a packed weight, and those expected from its tensors ---- */
 
-#define H 5 /* of a convolution's input; of a linear layer's, the number of rows is H*W */
+#define H 5 /* a convolution's input size; a linear layer has H*W rows */
 #define W 6
 
 struct product {
@@ -67,7 +68,8 @@ static struct product product_of(const struct kernels *kernels, const struct pac
     return p;
 }
 
-/* The input's pixel that kernel column (or row) `at` meets for output `out`; -1: in the padding. */
+/* Returns the input pixel that kernel column (or row) `at` uses for output `out`; -1 if it is
+ * padding. */
 static int64_t source_pixel(enum conv_kind kind, int64_t out, int64_t at, int64_t size) {
     const int64_t doubled = 2 * size;
     int64_t in = out + at - 1;
@@ -88,7 +90,7 @@ static int64_t source_pixel(enum conv_kind kind, int64_t out, int64_t at, int64_
     return in < 0 || in >= size ? -1 : in;
 }
 
-/* Output `n` of the named layer at (oy, ox); row oy * W + ox of a linear one. */
+/* Returns output `n` of the named layer at (oy, ox). For a linear layer that is row oy * W + ox. */
 static double expected_output(const struct named_weight *named, const float *x, const float *weight,
     int64_t oy, int64_t ox, int64_t n) {
     const int64_t size = named->is_conv && named->kind != CONV_1X1 ? 3 : 1;
@@ -110,7 +112,7 @@ static double gelu(double x) {
     return 0.5 * x * (1 + erf(x / sqrt(2)));
 }
 
-/* norm(difference) / norm(expected) over the rows that the entry names. */
+/* Returns norm(difference) / norm(expected) over the rows that the entry names. */
 static double rows_error(const struct named_weight *named, const struct product *p,
     const float *weight, const float *bias) {
     double difference = 0, norm = 0;
@@ -145,7 +147,7 @@ static const float *find_tensor(
     return NULL;
 }
 
-/* Every matrix that the model took, embeddings aside, has an entry. */
+/* Every matrix that the model took has an entry, except embeddings. */
 static void every_matrix_is_named(
     const struct rule_source *source, const struct weight_list *list) {
     size_t matrices = 0;
@@ -161,7 +163,7 @@ static void every_matrix_is_named(
     CHECK(list->count == matrices, "%zu entries for %zu matrices", list->count, matrices);
 }
 
-/* Everything else that the model took is listed unpacked, with the source's numbers. */
+/* All other tensors that the model took are listed unpacked, with the source's numbers. */
 static void every_other_tensor_is_resident(const struct kernels *kernels,
     const struct rule_source *source, const struct weight_list *list) {
     size_t tensors = 0;
@@ -187,7 +189,7 @@ static void every_other_tensor_is_resident(const struct kernels *kernels,
     CHECK(tensors == source->count, "%zu of %zu tensors have a name", tensors, source->count);
 }
 
-/* The entries of one packed weight follow each other without a gap. */
+/* The entries of one packed weight follow one another without a gap. */
 static void every_row_has_a_name(const struct weight_list *list) {
     for (size_t i = 0; i < list->count; i++) {
         const struct packed *packed = list->items[i].packed;
@@ -256,9 +258,9 @@ static void every_row_of_every_weight(const struct kernels *kernels) {
         rule_source_finish(&sources[i]);
 }
 
-/* ---- made again ---- */
+/* ---- packing a weight again ---- */
 
-/* Adds the identity's `step` to the diagonal of a layer, and 1 to its biases. */
+/* Adds `step` times the identity to a layer's weight, and 1 to its biases. */
 static bool add_diagonal(
     void *user, const struct named_weight *layer, float *weight, float *bias, struct error *err) {
     const float step = *(const float *)user;
@@ -271,8 +273,9 @@ static bool add_diagonal(
     return true;
 }
 
-/* norm(y - x of the centre - 1) of a linear layer or a plain convolution with the changed weight;
- * y of the base: `before`. */
+/* Returns the relative error of `after` - `before`. For a linear layer or a plain convolution, the
+ * changed weight must add the input's centre, plus 1 for a bias. `before` is the base weight's
+ * product. */
 static double diagonal_error(
     const struct weight_list *list, const struct product *before, const struct product *after) {
     double difference = 0, norm = 0;
@@ -350,7 +353,7 @@ static void every_weight_can_be_made_again(const struct kernels *kernels, enum d
     rule_source_finish(&source);
 }
 
-/* Of a VAE that only decodes, the encoder's weights are named and nowhere. */
+/* In a VAE that only decodes, the encoder's weights have names but no packed weight. */
 static void a_part_not_loaded_has_no_weight(void) {
     struct rule_source source = { .gain = 0.7 };
     const struct weights w = rule_weights(&source, kernels_reference(), DTYPE_F32);

@@ -1,24 +1,26 @@
-"""Plants one fault at a time in a copy of the tree, builds the tests that should see it, and runs them.
+"""Plants one fault at a time in a copy of the tree, builds the tests that should catch it, and runs
+them.
 
 Each *.toml beside this file is a list of [[fault]]:
 
-    id     = a letter and a number, no two alike
+    id = a letter and a number, unique
     name   = what is wrong, in words
-    file   = the file that it is planted in
-    old    = text that stands there exactly once
-    new    = what takes its place
+    file = the file to change
+    old = text that occurs there exactly once
+    new = its replacement
     tests  = names of Meson's tests, the quickest first
     device = true: the tests are those of the emulated CUDA device
-    survives = why no test can see it; such a fault must survive
+    survives = why no test can catch it; such a fault must survive
 
-First all these tests run without a fault: one that fails or is skipped then tells nothing. A fault is
-CAUGHT when one of its tests fails, SURVIVED when all pass, STALE when its text does not stand there once,
-BROKEN when it does not compile, UNTRIED when its tests tell nothing here. More than MOST_SURVIVORS
-survivors, or one that is stale, broken or untried, is a failure.
+First all these tests run without a fault. A test that fails or is skipped then is not used. A fault
+is
+CAUGHT when one of its tests fails, SURVIVED when all pass, STALE when its text does not occur
+exactly once, BROKEN when it does not compile, UNTRIED when none of its tests can be used here. The
+script fails if more than MOST_SURVIVORS faults survive, or if any is stale, broken or untried.
 
 usage: mutants.py FOLDER [--list] [--only WORD]...
-FOLDER keeps the copy and its builds from one run to the next. --list says which faults there are, and which
-are stale. WORD: an id, or part of a file's path.
+FOLDER keeps the copy and its builds between runs. --list prints all faults and marks the stale
+ones. WORD: an id, or part of a file's path.
 """
 import argparse
 import collections
@@ -33,11 +35,11 @@ import tomllib
 
 MOST_SURVIVORS = 3
 PASSES = ("OK", "EXPECTEDFAIL")
-PATIENCE = "4"  # times a test's own limit: a machine with other work
+PATIENCE = "4"  # multiplies each test's limit, for a busy machine
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 KEYS = {"id", "name", "file", "old", "new", "tests", "device", "survives"}
-# Meson takes ccache by itself where there is one.
+# Meson uses ccache by itself if it is installed.
 OPTIONS = {False: ["--buildtype", "release", "-Dcuda=disabled"],
            True: ["-Doptimization=2", "-Ddebug=false", "-Db_lundef=false", "-Dcuda=emulated"]}
 
@@ -59,12 +61,12 @@ def read_faults(words):
     if twice:
         sys.exit(f"two faults are called {', '.join(twice)}")
     chosen = [f for f in faults if not words or any(word == f["id"] or word in f["file"] for word in words)]
-    # Neighbours rebuild the same things.
+    # Faults in the same file rebuild the same targets.
     return sorted(chosen, key=lambda f: (is_device(f), f["file"]))
 
 
 def why_stale(tree, fault):
-    """What is wrong with its text; "" if nothing is."""
+    """Returns what is wrong with the fault's text; "" if nothing is."""
     path = tree / fault["file"]
     times = path.read_text().count(fault["old"]) if path.exists() else 0
     if fault["old"] == fault["new"]:
@@ -73,7 +75,8 @@ def why_stale(tree, fault):
 
 
 def copy_tree(tree):
-    """The files that git tracks or would, as they are in the working tree; others keep their time, for ninja."""
+    """Copies the working tree: all files that git tracks or would track. Files that are the same
+    keep their time, for ninja."""
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
                            capture_output=True, check=True).stdout.decode().split("\0")
     wanted = {name for name in names if name and (ROOT / name).is_file()}
@@ -105,7 +108,7 @@ class Build:
             return json.loads(self.call("meson", "introspect", what, str(self.folder)))
         files = {t["id"]: [os.path.relpath(name, self.folder) for name in t["filename"]]
                  for t in introspect("--targets")}
-        self.needs = collections.defaultdict(list)  # two tests may have one name
+        self.needs = collections.defaultdict(list)  # two tests may have the same name
         for t in introspect("--tests"):
             self.needs[t["name"]] += [name for d in t["depends"] for name in files.get(d, [])]
 
@@ -117,13 +120,14 @@ class Build:
         return done.stdout
 
     def make(self, tests):
-        """What ninja says if it does not build; "" if it does."""
+        """Returns ninja's output if the build fails; "" if it succeeds."""
         targets = sorted({name for test in tests for name in self.needs[test]})
         done = subprocess.run(["ninja", "-C", str(self.folder), *targets], capture_output=True, text=True)
         return "" if done.returncode == 0 else done.stdout[-3000:]
 
     def run(self, tests):
-        """{test: what became of it, in Meson's words; of two of one name the worse}"""
+        """Returns {test: its result, in Meson's words}. If two tests have the same name, it is
+        the worse result."""
         log = self.folder / "meson-logs" / "mutants.json"
         log.unlink(missing_ok=True)
         done = subprocess.run(["meson", "test", "-C", str(self.folder), "--no-rebuild", "--logbase", "mutants",
@@ -140,7 +144,7 @@ class Build:
 
 
 def try_without_fault(build, faults):
-    """The tests that tell nothing here, and why."""
+    """Returns the tests that cannot be used here, with the reasons."""
     tests = sorted({t for f in faults for t in f["tests"]})
     mute = {t: "no such test" for t in tests if t not in build.needs}
     there = [t for t in tests if t not in mute]
@@ -154,7 +158,8 @@ def try_without_fault(build, faults):
 
 
 def plant(tree, build, fault, mute):
-    """What becomes of it: (word, detail). The tree is as it was when this returns."""
+    """Plants a fault and runs its tests. Returns (result, detail). Restores the tree before it
+    returns."""
     stale = why_stale(tree, fault)
     if stale:
         return "STALE", stale
@@ -183,7 +188,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # takes the fault out again
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that `finally` removes the fault
     faults = read_faults(asked.only)
     if asked.list:
         for fault in faults:

@@ -1,4 +1,4 @@
-/* Blurred masks and filled pictures against what tests/reference/blurs.py recorded: OpenCV's
+/* Blurred masks and filled pictures compared with recordings of tests/reference/blurs.py: OpenCV's
  * Gaussian, and Pillow's blur and composition. */
 #include "pictures/blur.h"
 
@@ -52,14 +52,14 @@ static void masks(void) {
             err.message);
         const struct difference d = compare(&mask, &right);
         printf("%s: at most %d of 255 apart\n", name, d.most);
-        CHECK(d.most <= 1, "%s: %d", name, d.most); /* a tie may be rounded either way */
+        CHECK(d.most <= 1, "%s: %d", name, d.most); /* ties may be rounded either way */
         picture_finish(&mask);
         picture_finish(&right);
     }
 }
 
-/* Pillow rounds to 8 bits after each of 36 passes, and where it is all but transparent little is
- * left of its colours. */
+/* Pillow rounds to 8 bits after each of 36 passes. Where a pixel is nearly transparent, its colours
+ * lose most of their precision. */
 static void fills(void) {
     static const char *const masks[] = { "mask.png", "mask_4_4.png" };
     for (size_t i = 0; i < 2; i++) {
@@ -83,7 +83,7 @@ static void fills(void) {
     }
 }
 
-/* Radii beyond the picture, and the smallest pictures. */
+/* Radii larger than the picture, and the smallest pictures. */
 static void small_ones(void) {
     static const int sizes[][2] = { { 1, 1 }, { 1, 7 }, { 2, 1 }, { 5, 3 } };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {

@@ -1,5 +1,5 @@
-/* PNG files of one small picture with a chunk many times over, as somebody may send them who means
- * harm. */
+/* PNG files of one small picture in which a chunk is repeated many times, as an attacker might send
+ * them. */
 #ifndef TESTS_PICTURES_CHUNKS_H
 #define TESTS_PICTURES_CHUNKS_H
 
@@ -21,7 +21,7 @@ static inline void png_file_write(png_structp png, png_bytep bytes, size_t size)
     file->size += size;
 }
 
-/* 8 px wide, of noise, with a text of `text_bytes`, packed. */
+/* Makes a file 8 px wide, of noise, with a compressed text of `text_bytes`. */
 static inline struct png_file png_file_create(int height, size_t text_bytes) {
     uint8_t *pixels = malloc(24 * (size_t)height), **rows = calloc((size_t)height, sizeof(*rows));
     uint32_t state = 1;
@@ -48,7 +48,7 @@ static inline struct png_file png_file_create(int height, size_t text_bytes) {
     return file;
 }
 
-/* With `chunk`, sum included, `copies` times behind the head. */
+/* Returns a copy with `chunk`, checksum included, inserted `copies` times after the header. */
 static inline struct png_file png_file_repeat(
     const struct png_file *from, const void *chunk, size_t chunk_bytes, size_t copies) {
     const size_t head = 8 + 25;
@@ -61,7 +61,7 @@ static inline struct png_file png_file_repeat(
     return file;
 }
 
-/* `copies` more of its text. */
+/* Makes a file with its text repeated `copies` more times. */
 static inline struct png_file png_file_with_texts(size_t text_bytes, size_t copies) {
     struct png_file one = png_file_create(8, text_bytes);
     const uint8_t *chunk = one.bytes + 8 + 25;
@@ -78,7 +78,7 @@ static inline void png_file_put_32(uint8_t *out, uint32_t value) {
         out[i] = (uint8_t)(value >> 8 * (3 - i));
 }
 
-/* Has the head say another height. */
+/* Changes the height in the file's header. */
 static inline void png_file_claim(struct png_file *file, uint32_t height) {
     uint8_t *head = file->bytes + 8;
     uint32_t sum = 0xffffffff;
@@ -91,7 +91,7 @@ static inline void png_file_claim(struct png_file *file, uint32_t height) {
     png_file_put_32(head + 8 + 13, ~sum);
 }
 
-/* The most memory that this process ever had. */
+/* Returns this process's peak memory. */
 static inline size_t memory_peak_bytes(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);

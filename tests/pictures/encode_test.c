@@ -1,4 +1,4 @@
-/* JPEG and WebP files, as their readers see them. */
+/* Encoded JPEG and WebP files, read back by the libraries' own readers. */
 #include "pictures/encode.h"
 #include "pictures/jpeg/exif.h"
 #include "tests/check.h"
@@ -56,7 +56,7 @@ static double decode(enum picture_format format, const uint8_t *bytes, size_t si
     return quality;
 }
 
-/* The more quality, the nearer and the larger. */
+/* With higher quality the picture is closer to the original and the file is larger. */
 static void quality_is_what_it_says(enum picture_format format) {
     static const int qualities[] = { 10, 50, 90, 100 };
     static const double least[] = { 24, 30, 34, 36 };
@@ -81,7 +81,7 @@ static bool holds(const uint8_t *bytes, size_t size, const void *part, size_t pa
     return memmem(bytes, size, part, part_size) != NULL;
 }
 
-/* U+00E9, U+1F408 in UTF-8; as EXIF's comment has them. */
+/* U+00E9 and U+1F408, given as UTF-8, must appear in the encoding of EXIF's comment. */
 static void texts_are_in_exif_data(enum picture_format format) {
     static const char comment[] = "UNICODE\0\0c\0\xe9\xd8\x3d\xdc\x08",
                       json[] = "{\"prompt\": \"c\"}";
@@ -94,7 +94,7 @@ static void texts_are_in_exif_data(enum picture_format format) {
     free(bytes);
 }
 
-/* More than a JPEG takes: first the description goes, then all. */
+/* Texts that do not fit into a JPEG: the description is left out first, then everything. */
 static void long_texts_are_left_out(void) {
     static char text[70000];
     memset(text, 'x', sizeof(text) - 1);

@@ -1,5 +1,5 @@
-/* JPEG files of all kinds are, byte for byte, what Pillow makes of them: what
- * tests/reference/jpegs.py recorded. */
+/* JPEG files of all kinds decode to the same bytes as with Pillow, which tests/reference/jpegs.py
+ * recorded. */
 #include "base/sha256.h"
 #include "pictures/picture.h"
 #include "tests/check.h"
@@ -14,7 +14,8 @@ struct line {
     int width, height;
 };
 
-/* Whether the file gives that picture. The copy has the file's size, for sanitizers. */
+/* Whether the file gives the recorded picture. It is copied to a block of its exact size, for
+ * sanitizers. */
 static bool is_what_pillow_reads(const struct line *line, const char *bytes) {
     struct picture picture = { 0 };
     struct error err = { 0 };
@@ -35,7 +36,7 @@ static bool is_what_pillow_reads(const struct line *line, const char *bytes) {
     return is_right;
 }
 
-/* The next line of the table; false at its end. */
+/* Reads the next line of the table; returns false at its end. */
 static bool next_line(const char **table, struct line *line) {
     int used = 0;
     const bool there = sscanf(*table, "%63s %zu %d %d %64s\n%n", line->name, &line->size,
@@ -56,7 +57,8 @@ static void files_are_what_pillow_reads(const char *table, const char *files, si
         at, size, table);
 }
 
-/* The file of that name, made to say that it has so many pixels. The caller frees it. */
+/* Returns a copy of the file `name` whose header states a size of side_px x side_px. The caller
+ * frees it. */
 static uint8_t *enlarged(
     const char *name, int side_px, const char *table, const char *files, size_t *size) {
     static const uint8_t frame[] = { 0xff, 0xc2 };
@@ -76,12 +78,12 @@ static uint8_t *enlarged(
     return copy;
 }
 
-/* Progressive ones, which libjpeg keeps whole: with what was said they would take, they are read.
- */
+/* libjpeg keeps progressive pictures whole in memory. Decoding them must not take more than the
+ * estimate. */
 static void large_pictures_take_what_was_said(const char *table, const char *files) {
     static const struct {
         const char *name;
-        int side_px; /* each larger than all before, since the peak does not sink */
+        int side_px; /* increasing, because peak memory never falls */
     } rows[] = { { "33x31_grey_progressive", 2000 }, { "33x31_420_progressive", 3000 },
         { "33x31_444_progressive", 4000 }, { "cmyk_progressive", 5000 } };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

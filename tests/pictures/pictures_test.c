@@ -1,4 +1,5 @@
-/* Reading and resizing pictures against Pillow: what tests/reference/pictures.py recorded. */
+/* Reading and resizing pictures, compared with Pillow: tests/reference/pictures.py recorded the
+ * results. */
 #include "base/sha256.h"
 #include "pictures/picture.h"
 #include "pictures/resize.h"
@@ -8,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* How many levels two pictures are apart at most. */
+/* Returns the largest difference between two pictures, in levels. */
 static int compare(const struct picture *picture, const uint8_t *expected) {
     const size_t bytes = (size_t)picture->width * (size_t)picture->height * 3;
     int most = 0;
@@ -66,7 +67,8 @@ static void files_are_what_pillow_reads(void) {
     free(table);
 }
 
-/* Of a file: how many pixels are white, and the sum of their places; 0 where it is refused. */
+/* Returns the number of white pixels in a file's transparency, and the sum of their positions; 0 if
+ * the file is refused. */
 static int count_holes(const char *name, long long *sum) {
     size_t size;
     struct picture holes = { 0 };
@@ -153,7 +155,7 @@ static void resizing_is_pillows(void) {
     free(table);
 }
 
-/* Byte for byte, over pixels enough for every rounding to show. */
+/* The bytes must be the same, over enough pixels that every rounding occurs. */
 static void noise_resizes_to_pillows_bytes(void) {
     size_t size;
     char *table = read_whole("noise.tsv", &size);
@@ -222,7 +224,8 @@ static void broken_files_are_refused_by_name(void) {
     free(table);
 }
 
-/* Wherever a file is cut, and whichever of its bytes is another: an error or a picture, no more. */
+/* A file that is cut anywhere, or has any byte changed, gives an error or a picture and never a
+ * crash. */
 static void damage_does_no_harm(void) {
     static const char *const names[] = { "palette_interlaced.png", "turned6.png", "jpeg_cmyk.jpg",
         "jpeg420_progressive.jpg" };
@@ -250,7 +253,8 @@ static void damage_does_no_harm(void) {
     printf("of damaged files %d refused, %d taken\n", refused, taken);
 }
 
-/* 200 texts of 7 MiB in 1.4 MB: of no use here, and so of no cost. */
+/* 200 texts of 7 MiB, packed into 1.4 MB. The decoder does not need them, so they must cost
+ * nothing. */
 static void packed_texts_take_no_memory(void) {
     struct png_file file = png_file_with_texts(7 << 20, 200);
     struct picture picture;
@@ -264,7 +268,8 @@ static void packed_texts_take_no_memory(void) {
     free(file.bytes);
 }
 
-/* Some writers leave a little there. Of zeros it could be a thousand times as much as was sent. */
+/* Some writers leave a few bytes after the last row, which are accepted. Zeros there could unpack
+ * to a thousand times the bytes sent, so many are refused. */
 static void pixels_end_with_the_last_row(void) {
     static const struct {
         int rows;
@@ -284,8 +289,8 @@ static void pixels_end_with_the_last_row(void) {
     }
 }
 
-/* EXIF data that claims 65,535 entries and has none, a million times: the claims alone took half a
- * minute. */
+/* A million EXIF chunks that claim 65,535 entries but have none. Following the claims once took
+ * half a minute. */
 static void claimed_entries_take_no_time(void) {
     static const char exif[] = "\0\0\0\x0a"
                                "eXIf"

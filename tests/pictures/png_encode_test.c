@@ -1,5 +1,5 @@
-/* What png_encode writes, read back by libpng's own reader (the truth here), and base64 against the
- * vectors of RFC 4648, section 10. */
+/* Files of png_encode, read back by libpng's own reader; and base64 against the vectors of RFC
+ * 4648, section 10. */
 #include "base/text/base64.h"
 #include "pictures/png_encode.h"
 

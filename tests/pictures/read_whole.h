@@ -1,4 +1,4 @@
-/* The recorded files that the tests of pictures read. */
+/* Reads the recorded files for the tests of pictures. */
 #ifndef TESTS_PICTURES_READ_WHOLE_H
 #define TESTS_PICTURES_READ_WHOLE_H
 
@@ -7,9 +7,9 @@
 
 #include <stdlib.h>
 
-static const char *folder; /* of them; main's to say */
+static const char *folder; /* folder of the files; set by main */
 
-/* The caller frees it. */
+/* Returns the file's bytes; the caller frees them. */
 static char *read_whole(const char *name, size_t *size) {
     struct error err = { 0 };
     char *path = file_join(folder, name), *bytes = NULL;

@@ -1,4 +1,5 @@
-/* The texts of files that Pillow wrote (tests/reference/picture_texts.py), and of our own. */
+/* The texts in picture files that Pillow wrote (tests/reference/picture_texts.py), and in our
+ * own. */
 #include "pictures/texts.h"
 
 #include "pictures/encode.h"
@@ -65,8 +66,8 @@ static void our_own_come_back(void) {
     }
 }
 
-/* Each file cut at each byte, and each byte of its beginning changed: refused or read, never worse;
- * sanitizers look. */
+/* Each file cut at every byte, and with every byte changed, is refused or read. Sanitizers detect
+ * bad accesses. */
 static void damaged_ones_do_no_harm(void) {
     static const char *const names[] = { "plain.png", "packed.png", "comment.jpg", "comment.webp" };
     int read = 0, refused = 0;
@@ -76,7 +77,7 @@ static void damaged_ones_do_no_harm(void) {
         for (size_t at = 0; at < size; at++) {
             struct picture_text_list texts;
             struct error err = { 0 };
-            char *cut = malloc(at + 1); /* of its own, so that a byte too far is seen */
+            char *cut = malloc(at + 1); /* an exact copy, so sanitizers see overruns */
             memcpy(cut, bytes, at);
             if (picture_read_texts(cut, at, &texts, &err)) {
                 picture_text_list_finish(&texts);
@@ -108,7 +109,7 @@ static void packed_texts_have_a_limit(void) {
     CHECK(!picture_read_texts(many.bytes, many.size, &texts, &err), "1.4 GiB of texts");
     const size_t more = memory_peak_bytes() - before;
     CHECK(err.code == ERROR_TOO_LARGE, "%s", err.message);
-    CHECK(more < 500 << 20, "%zu MiB", more >> 20); /* 49, which ThreadSanitizer multiplies */
+    CHECK(more < 500 << 20, "%zu MiB", more >> 20); /* really 49; ThreadSanitizer adds to it */
     printf("a PNG of %zu bytes with 201 texts of 7 MiB: %zu MiB, then %s\n", many.size, more >> 20,
         err.message);
     CHECK(picture_read_texts(one.bytes, one.size, &texts, &err), "%s", err.message);

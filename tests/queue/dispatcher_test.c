@@ -1,4 +1,4 @@
-/* The dispatcher with a runner that works when the test says so. */
+/* The dispatcher with a runner that works only when the test lets it. */
 #include "base/monotonic.h"
 #include "queue/dispatcher.h"
 #include "tests/check.h"
@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-/* CHECK_STRING for arrays too. */
+/* CHECK_STRING for character arrays. */
 static void check_same(const char *a, const char *b) {
     CHECK_STRING(a, b);
 }
 
-/* The mutex guards the rest. */
+/* The mutex guards the other fields. */
 struct pretended {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -42,7 +42,7 @@ static void on_wake(void *user) {
 
 #define PATIENCE_S 20
 
-/* Waits for the `starts`th job; NULL if it does not come. */
+/* Waits until `starts` jobs have been started. Returns the latest; NULL if it does not come. */
 static struct job_claim *await_start(struct pretended *p, int starts) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -120,7 +120,7 @@ static struct job get(struct bench *b, const char *id) {
     return job;
 }
 
-/* Polls for a state. */
+/* Polls until the job has the state. */
 static void await_state(struct bench *b, const char *id, enum job_state state) {
     const int64_t end_ms = monotonic_ms() + PATIENCE_S * 1000;
     struct job job = get(b, id);
@@ -133,7 +133,7 @@ static void await_state(struct bench *b, const char *id, enum job_state state) {
     job_finish(&job);
 }
 
-/* Polls for its strikes. */
+/* Polls until the job has the strikes. */
 static void await_strikes(struct bench *b, const char *id, int strikes) {
     const int64_t end_ms = monotonic_ms() + PATIENCE_S * 1000;
     struct job job = get(b, id);
@@ -202,7 +202,7 @@ static void jobs_are_done_one_after_the_other(void) {
     end(&b);
 }
 
-/* The dispatcher has just written a report, and would wait before it writes the next one. */
+/* The dispatcher has just written a report and would normally wait before it writes the next. */
 static void the_last_report_does_not_wait(void) {
     const int64_t end_ms = monotonic_ms() + PATIENCE_S * 1000;
     struct bench b;
@@ -222,7 +222,7 @@ static void the_last_report_does_not_wait(void) {
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);
     struct job job = get(&b, id);
-    check_same(job.metrics, "{\"loss\":2}"); /* success alone sets the last step */
+    check_same(job.metrics, "{\"loss\":2}"); /* only success sets the last step */
     job_finish(&job);
     end(&b);
 }
@@ -256,12 +256,12 @@ static void wishes_reach_the_runner(void) {
     end(&b);
 }
 
-/* --- Between two calls of the dispatcher --- */
+/* --- Between a queue call and the dispatcher's next step --- */
 
 typedef bool asked(struct queue *queue, const char *id, struct job *out, struct error *err);
 
-/* What is asked of a job at once after queue_claim or queue_get has returned to the dispatcher,
- * which has not looked at the answer yet. Only its thread and this one call the queue. */
+/* Calls that this test makes on a job right after queue_claim or queue_get has returned, before the
+ * dispatcher looks at the result. Only the dispatcher's thread and this one use the queue. */
 static struct between { asked *after_claim[3], *after_get[3]; } between;
 
 static void ask_all(struct queue *queue, const char *id, asked **asks) {
@@ -296,7 +296,7 @@ bool __wrap_queue_get(struct queue *queue, const char *id, struct job *out, stru
     return ok;
 }
 
-/* The last wish counts, at whatever moment of the claim each comes. */
+/* Of several wishes the last one counts, whenever they come during a claim. */
 static void wishes_at_the_moment_of_the_claim_keep_their_order(void) {
     static const struct {
         struct between asks;
@@ -323,13 +323,14 @@ static void wishes_at_the_moment_of_the_claim_keep_their_order(void) {
         enqueue(&b, id);
         struct job_claim *claim = await_start(&b.runner, ++starts);
         const enum job_wish now = job_claim_wish(claim);
-        /* A dispatcher that reads no row has no moment after it: then they come now. */
+        /* If the dispatcher did not call queue_get, the wishes meant for that moment are made
+         * now. */
         ask_all(b.queue, id, between.after_get);
         const enum job_wish later = job_claim_wish(claim);
         CHECK(later == cases[i].then, "%s: wish %d, then %d, not %d", cases[i].what, (int)now,
             (int)later, (int)cases[i].then);
         job_claim_stopped(claim);
-        if (cases[i].then == JOB_GO_ON) /* it is given back, and claimed again */
+        if (cases[i].then == JOB_GO_ON) /* the job is given back and claimed again */
             job_claim_succeed(await_start(&b.runner, ++starts), NULL);
         await_state(&b, id,
             cases[i].then == JOB_CANCEL  ? JOB_CANCELLED
@@ -369,12 +370,12 @@ static void a_result_is_kept_where_memory_is_short(void) {
     end(&b);
 }
 
-/* Cancels a job as soon as it hears that it runs, which is before its runner does. */
+/* Cancels a job as soon as a listener reports that it runs, which is before its runner knows. */
 struct hasty {
     struct queue *queue;
     pthread_mutex_t mutex;
     pthread_cond_t heard;
-    char id[JOB_ID_BYTES]; /* "": nothing heard */
+    char id[JOB_ID_BYTES]; /* "": nothing reported yet */
 };
 
 static void on_running(void *user, const struct job *job, bool deleted) {
@@ -475,7 +476,7 @@ static void a_stop_gives_everything_back(void) {
     b.dispatcher = NULL;
     end(&b);
     begin(&b, folder);
-    struct job_claim *claim = await_start(&b.runner, 1); /* it goes on by itself */
+    struct job_claim *claim = await_start(&b.runner, 1); /* it resumes without a request */
     check_same(job_claim_job(claim)->id, id);
     CHECK(job_claim_job(claim)->step == 3 && job_claim_job(claim)->strikes == 1, "from step 3");
     job_claim_succeed(claim, NULL);
@@ -496,13 +497,13 @@ static void who_waits_for_long_has_no_strike(void) {
     job_claim_waits(claim);
     await_strikes(&b, id, 0);
     job_claim_report(claim, &(struct job_report){ 0, 9, -1, NULL });
-    await_strikes(&b, id, 1); /* its turn has come */
+    await_strikes(&b, id, 1); /* it has begun to work */
     job_claim_waits(claim);
-    await_strikes(&b, id, 0); /* it was put off */
+    await_strikes(&b, id, 0); /* it waits again */
     job_claim_report(claim, &(struct job_report){ 1, 9, -1, NULL });
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);
-    /* Who waits for a moment only has one all the while. */
+    /* A job that waits only briefly keeps its strike meanwhile. */
     enqueue(&b, id);
     claim = await_start(&b.runner, 2);
     job_claim_waits(claim);
@@ -526,7 +527,7 @@ static void what_is_abandoned_begins_again(void) {
     enqueue(&b, ids[1]);
     claim = await_start(&b.runner, 2);
     job_claim_waits(claim);
-    job_claim_abandon(claim); /* for no fault of its own, however short it waited */
+    job_claim_abandon(claim); /* it only waited, so it gets no strike */
     dispatcher_stop(b.dispatcher);
     dispatcher_wait(b.dispatcher, "train");
     for (int i = 0; i < 2; i++) {
@@ -548,7 +549,7 @@ static void what_is_abandoned_begins_again(void) {
     folder_remove(folder);
 }
 
-/* As large as a file may be, in place of a full disk. */
+/* A limit on the file size imitates a full disk. */
 static void an_end_is_written_once_there_is_room(void) {
     struct bench b;
     char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
@@ -562,7 +563,7 @@ static void an_end_is_written_once_there_is_room(void) {
     none = (struct rlimit){ 0, before.rlim_max };
     CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
     job_claim_report(claim, &(struct job_report){ 9, 9, 0, NULL });
-    pause_ms(200); /* for the first try */
+    pause_ms(200); /* lets the first try fail */
     CHECK(job_claim_event(claim, "checkpoint", "{\"step\":9}"), "there is room");
     job_claim_succeed(claim, strdup("{\"adapter\":\"a\"}"));
     pause_ms(20);
@@ -578,7 +579,7 @@ static void an_end_is_written_once_there_is_room(void) {
     folder_remove(folder);
 }
 
-/* While the dispatcher looks for one in vain. */
+/* A job arrives while the dispatcher is searching and has found none. */
 static void a_job_that_comes_in_the_middle_is_begun(void) {
     struct bench b;
     char folder[FOLDER_BYTES], id[JOB_ID_BYTES];

@@ -1,4 +1,4 @@
-/* A folder for a test, and the files of a queue in it. */
+/* A temporary folder for a test, and the paths of a queue's files in it. */
 #ifndef TESTS_QUEUE_FOLDER_H
 #define TESTS_QUEUE_FOLDER_H
 
@@ -9,7 +9,7 @@
 
 #define FOLDER_BYTES 64
 
-/* In memory, if there is a place for that: what a disk does with a sync is not tested. */
+/* Uses a file system in memory if there is one: syncing to a disk is not tested. */
 static inline void folder_make(char folder[FOLDER_BYTES]) {
     const bool memory = access("/dev/shm", W_OK) == 0;
     snprintf(folder, FOLDER_BYTES, "%s/queue-test-XXXXXX", memory ? "/dev/shm" : "/tmp");

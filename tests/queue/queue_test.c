@@ -1,6 +1,6 @@
-/* One battery for every kind of store: what a job may become, in which order jobs are claimed, who
- * may write to them, and what is told of it. A queue in a file is opened anew between the steps
- * where that must make no difference. */
+/* The same tests for every kind of store: the states of a job, the order in which jobs are claimed,
+ * who may change them, and what listeners are told. A queue in a file is closed and opened again
+ * between steps where that must make no difference. */
 #include "queue/queue.h"
 #include "tests/check.h"
 #include "tests/queue/folder.h"
@@ -8,12 +8,12 @@
 #include <jansson.h>
 #include <time.h>
 
-/* CHECK_STRING for arrays too. */
+/* CHECK_STRING for character arrays. */
 static void check_same(const char *a, const char *b) {
     CHECK_STRING(a, b);
 }
 
-/* How far the clocks are put forward. */
+/* How far the clocks have been moved forward. */
 static struct { int64_t system_s, monotonic_s; } put_forward;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *out);
@@ -38,7 +38,8 @@ static struct queue *make(const struct kind *kind) {
     return queue;
 }
 
-/* As after an end in order of the process; a queue in memory just goes on. */
+/* Reopens the queue, as after a regular end of the process. A queue in memory is returned as it
+ * is. */
 static struct queue *again(const struct kind *kind, struct queue *queue) {
     if (!kind->folder[0])
         return queue;
@@ -83,7 +84,7 @@ static void check_state(struct queue *queue, const char *id, enum job_state expe
     job_finish(&job);
 }
 
-/* The claimed job, or one with the id "" if there was none. */
+/* Claims a job. Its id is "" if there was none. */
 static struct job claim(struct queue *queue, const char *type) {
     struct error err = { 0 };
     struct job job = { 0 };
@@ -186,7 +187,8 @@ static struct job enqueue_for(struct queue *queue, const char *caller, int prior
 
 #define TURNS 8
 
-/* What each job says about when its turn is, once `claimed` jobs have been claimed. */
+/* Stores the position that the queue reports for each job, after `claimed` jobs have been
+ * claimed. */
 static void look_at_positions(
     struct queue *queue, const struct job jobs[TURNS], int claimed, int said[TURNS][TURNS]) {
     struct error err = { 0 };
@@ -197,8 +199,8 @@ static void look_at_positions(
     }
 }
 
-/* Whose jobs are claimed, one letter each, and that all of them said so from the beginning; `ends`:
- * each before the next. */
+/* Claims all jobs; their callers' last letters must be `expected`. The positions reported before
+ * must have been right. `ends`: each job ends before the next is claimed. */
 static void expect_turns(struct kind *kind, struct queue **queue, const struct job jobs[TURNS],
     bool ends, const char *expected) {
     char seen[TURNS + 1] = "";
@@ -214,7 +216,7 @@ static void expect_turns(struct kind *kind, struct queue **queue, const struct j
                 CHECK(said[at][i] == turn - at + 1,
                     "turn %d: after %d claims this job of %s was number %d, not %d", turn, at,
                     job.caller, said[at][i], turn - at + 1);
-        usleep(2000); /* when they begin is kept in milliseconds */
+        usleep(2000); /* start times are stored in milliseconds */
         CHECK(!ends || queue_succeed(*queue, job.id, 1, NULL, &err), "%s", err.message);
         job_finish(&job);
     }
@@ -230,7 +232,8 @@ static void callers_take_turns(struct kind *kind) {
         struct queue *queue = make(kind);
         for (int i = 0; i < TURNS; i++)
             jobs[i] = enqueue_for(queue, callers[i], i == 7);
-        /* The one with a higher priority first, then whoever has the fewest, each its oldest. */
+        /* The job with the higher priority is first. Then the caller with the fewest claimed jobs
+         * is next, with its oldest job. */
         expect_turns(kind, &queue, jobs, ends, "ab1abaaa");
         for (int i = 0; i < TURNS; i++)
             job_finish(&jobs[i]);
@@ -263,7 +266,7 @@ static void a_key_stands_for_one_request(struct kind *kind) {
     end(kind, queue, "two keys, two bodies");
 }
 
-/* Each of two owners, and nobody in particular, has the key "k" for each of two types. */
+/* Two owners, and orders without an owner, use the key "k" for each of two types. */
 static void a_key_belongs_to_its_owner_and_type(struct kind *kind) {
     static const char *const owners[] = { "alice", "bob", NULL }, *const types[] = { "train",
         "draw" };
@@ -383,7 +386,7 @@ static void who_only_waits_has_no_strike(struct kind *kind) {
     end(kind, queue, "strikes");
 }
 
-/* Whoever tries a job again that ended the daemon five times gives it five times more. */
+/* If a job that has ended the daemon five times is resumed, it gets five more attempts. */
 static void what_is_tried_again_has_no_strikes(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -404,7 +407,7 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     struct queue *queue = make(kind);
     struct error err = { 0 };
     struct job job = enqueue(queue, "train", 0), claimed;
-    ON_JOB(queue_resume, queue, job.id); /* it is queued already */
+    ON_JOB(queue_resume, queue, job.id); /* no effect: it is queued */
     ON_JOB(queue_pause, queue, job.id);
     ON_JOB(queue_pause, queue, job.id);
     check_state(queue, job.id, JOB_PAUSED);
@@ -428,7 +431,7 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     job_finish(&claimed);
     claimed = claim(queue, "train");
     ON_JOB(queue_cancel, queue, job.id);
-    ON_JOB(queue_pause, queue, job.id); /* weaker: the cancel stands */
+    ON_JOB(queue_pause, queue, job.id); /* no effect: a cancel is stronger */
     REFUSES_JOB(queue_resume, queue, job.id, ERROR_CONFLICT, "is being cancelled");
     CHECK(queue_stopped(queue, job.id, claimed.attempts, &err), "%s", err.message);
     check_state(queue, job.id, JOB_CANCELLED);
@@ -444,8 +447,8 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     end(kind, queue, "pause, resume, cancel, delete");
 }
 
-/* A daemon that is killed between a job's last checkpoint and its end takes no step, and so reports
- * none, when it goes on. */
+/* If a daemon is killed between a job's last checkpoint and its end, the resumed job takes no more
+ * steps and so reports none. */
 static void what_succeeded_has_taken_all_its_steps(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -491,7 +494,7 @@ static void check_seconds(const struct job *job, int64_t expected, const char *w
     printf(" %.3f s", seconds);
 }
 
-/* The test itself takes less than the 100 s that are added to each of these times. */
+/* The times may be up to 100 s too long; the test itself takes less than that. */
 static void time_at_work_is_what_has_passed(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -504,7 +507,7 @@ static void time_at_work_is_what_has_passed(struct kind *kind) {
     struct job now = get(queue, job.id);
     check_seconds(&now, 5000, "40 years ahead");
     job_finish(&now);
-    put_forward.monotonic_s += 2000; /* of which nobody hears, should the daemon end now */
+    put_forward.monotonic_s += 2000; /* never reported if the daemon ends now */
     put_forward.system_s -= 60 * YEAR_S;
     queue = again(kind, queue);
     int attempt = 1;
@@ -525,7 +528,7 @@ static void time_at_work_is_what_has_passed(struct kind *kind) {
     end(kind, queue, "at work");
 }
 
-/* The id of a job is one of a kind: the second insertion is refused halfway. */
+/* A job's id is unique, so the second insertion is refused halfway. */
 static void a_refused_change_leaves_nothing_behind(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -595,7 +598,7 @@ static void events_are_numbered_and_kept(struct kind *kind) {
         CHECK(queue_add_event(queue, job.id, 2, "tick", "{}", &err), "%s", err.message);
     log = (struct log){ 0 };
     CHECK(queue_events(queue, &job, 0, 1, note_event, &log, &err), "%s", err.message);
-    check_same(log.text, "9 tick {}\n"); /* the first that is kept */
+    check_same(log.text, "9 tick {}\n"); /* the oldest event that is kept */
     struct job now = get(queue, job.id);
     CHECK(now.events == JOB_EVENTS_KEPT + 8, "%d events", (int)now.events);
     job_finish(&now), job_finish(&job), job_finish(&queued);
@@ -694,7 +697,8 @@ static void the_queue_is_bounded(struct kind *kind) {
         CHECK(queue_enqueue(queue, &order, &job, &known, &err), "%d: %s", i, err.message);
         job_finish(&job);
     }
-    check_list(queue, &(struct job_filter){ .limit = 2 }, "2 3 ", true); /* the oldest went */
+    check_list(
+        queue, &(struct job_filter){ .limit = 2 }, "2 3 ", true); /* the oldest job was dropped */
     REFUSES_JOB(queue_get, queue, first, ERROR_NOT_FOUND, "there is no job");
     end(kind, queue, "as many jobs as there may be");
 }

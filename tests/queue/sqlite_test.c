@@ -1,5 +1,5 @@
-/* What becomes of a queue's file: processes that are killed, full disks, damaged and removed files,
- * a second daemon. */
+/* The queue's file under stress: killed processes, full disks, damaged and removed files, a second
+ * daemon. */
 #include "queue/queue.h"
 #include "tests/check.h"
 #include "tests/queue/folder.h"
@@ -42,7 +42,7 @@ static bool enqueue(
     return true;
 }
 
-/* Whether another program can execute `sql` on the file; *out is the number in its first row. */
+/* Whether another program can execute `sql` on the file. *out is the number in the first row. */
 static bool ask_file(const char *folder, const char *sql, int *out) {
     sqlite3 *db = NULL;
     sqlite3_stmt *statement = NULL;
@@ -76,8 +76,8 @@ static void a_deleted_job_leaves_no_events(void) {
     folder_remove(folder);
 }
 
-/* The file's own lock, beside that of the folder: also a program that knows nothing of latentd does
- * not write into what a daemon uses. */
+/* The file has its own lock besides the folder's, so even a program that does not know latentd
+ * cannot write to a file in use. */
 static void nobody_else_uses_the_file(void) {
     char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
     struct error err = { 0 };
@@ -92,7 +92,7 @@ static void nobody_else_uses_the_file(void) {
     folder_remove(folder);
 }
 
-/* An event that the database refuses, once the job it belongs to has been changed. */
+/* The database refuses an event after the event's job has been changed. */
 static void a_change_happens_as_a_whole_or_not_at_all(void) {
     char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
     struct error err = { 0 };
@@ -134,9 +134,9 @@ static bool is_sound(const char *folder) {
     return sound;
 }
 
-/* --- Files of version 1 --- */
+/* --- Files of format version 1 --- */
 
-/* As a daemon of that version made it, word for word. */
+/* Exactly as a daemon of that version made it. */
 static const char version_1[] =
     "CREATE TABLE job ("
     " number INTEGER PRIMARY KEY AUTOINCREMENT,"
@@ -182,8 +182,8 @@ static const char version_1[] =
     ", 'the body', '" state "', 0, 1, 0, 1, 1, 0, 0, 0, 3, 9, 3, -1, NULL, NULL, NULL, 2);"        \
     "INSERT INTO event VALUES (" number ", 1, 1, 'state', '{}'), (" number ", 2, 1, 'a', '{}');"
 
-/* No key is like another: those of pictures have the name of an API key in them. Of jobs 1 to 9
- * four are left. */
+/* All keys differ: those of pictures contain the name of an API key. Four of the jobs 1 to 9 are
+ * left. */
 static const char *const rows_of_version_1[] = {
     VERSION_1_JOB("3", "train", "'monday'", "running"),
     VERSION_1_JOB("5", "generate", "'generate alice monday'", "succeeded"),
@@ -203,7 +203,7 @@ static void execute(const char *folder, const char *sql) {
     sqlite3_close(db);
 }
 
-/* The job that a request of this owner with the key "monday" is; "": a new one. */
+/* The job that a request of this owner with the key "monday" must find; "": none. */
 static void check_known(
     struct queue *queue, const char *owner, const char *type, const char *expected) {
     struct error err = { 0 };
@@ -224,7 +224,7 @@ static void a_file_of_version_1_is_taken_over(void) {
         enum job_state state;
         int events;
     } jobs[] = {
-        { "id3", "", JOB_QUEUED, 3 }, /* it ran when its daemon ended */
+        { "id3", "", JOB_QUEUED, 3 }, /* it was running when the daemon ended */
         { "id5", "alice", JOB_SUCCEEDED, 2 },
         { "id6", "", JOB_QUEUED, 2 },
         { "id7", "", JOB_PAUSED, 2 },
@@ -236,7 +236,7 @@ static void a_file_of_version_1_is_taken_over(void) {
     execute(folder, version_1);
     for (size_t i = 0; i < sizeof(rows_of_version_1) / sizeof(rows_of_version_1[0]); i++)
         execute(folder, rows_of_version_1[i]);
-    /* Something in the way of the last step but a few: all is as it was. */
+    /* One of the last steps of the conversion fails. Everything must then be unchanged. */
     execute(folder, "CREATE INDEX job_key ON event (type)");
     opens_not(folder, ERROR_IO, "job_key already exists");
     CHECK(ask_file(folder, "PRAGMA user_version", &version) && version == 1, "%d", version);
@@ -277,7 +277,8 @@ static void a_file_of_version_1_is_taken_over(void) {
 
 /* --- A kill -9 --- */
 
-/* The next job, if there is any, is done, or put back, or kept until the end of the process. */
+/* Claims the next job, if there is one. Depending on `how`, it succeeds, is put back, or stays
+ * claimed until the process ends. */
 static void work_on_one(struct queue *queue, int how) {
     struct job job;
     bool found;
@@ -292,7 +293,7 @@ static void work_on_one(struct queue *queue, int how) {
     job_finish(&job);
 }
 
-/* Enqueues and works for ever, and says each id, once it is accepted, through the pipe. */
+/* Enqueues jobs and works on them for ever. Writes each id to the pipe once the job is accepted. */
 static void enqueue_for_ever(const char *folder, int fd) {
     struct queue *queue;
     char id[JOB_ID_BYTES];
@@ -322,7 +323,7 @@ static void kill9_loses_no_acknowledged_job(int rounds) {
         }
         close(ends[1]);
         random = random * 1103515245u + 12345u;
-        /* Every fourth one dies while it opens the file, perhaps, the others at work. */
+        /* Every fourth child may be killed while it opens the file, the others while they work. */
         if (round % 4 && read(ends[0], ids[count], JOB_ID_BYTES) == JOB_ID_BYTES)
             count++;
         const struct timespec pause = { 0, 2000000 + random / 65536 % 20000 * 1000L };
@@ -341,7 +342,7 @@ static void kill9_loses_no_acknowledged_job(int rounds) {
         CHECK(queue_list(queue, &running, &list, NULL) && list.count == 0,
             "%d are running without anybody", list.count);
         job_list_finish(&list);
-        /* The oldest of more than JOBS_ENDED_MAX that have ended are let go. */
+        /* If more than JOBS_ENDED_MAX jobs have ended, the oldest are dropped. */
         for (int i = count > 300 ? count - 300 : 0; i < count; i++) {
             struct job job;
             if (queue_get(queue, ids[i], &job, NULL))
@@ -357,7 +358,7 @@ static void kill9_loses_no_acknowledged_job(int rounds) {
     folder_remove(folder);
 }
 
-/* A process that claims the job, reports `step`, and ends without a word. */
+/* Runs a process that claims the job, reports `step`, and exits without ending the job. */
 static void crash_at(const char *folder, int step) {
     fflush(stdout);
     const pid_t child = fork();
@@ -393,7 +394,7 @@ static void a_job_that_ends_the_daemon_fails_at_last(void) {
     struct queue *queue = must_open(folder);
     CHECK(enqueue(queue, "{}", id, NULL), "enqueued");
     queue_destroy(queue);
-    for (int i = 1; i <= 2 * JOB_STRIKES_MAX; i++) { /* each gets further */
+    for (int i = 1; i <= 2 * JOB_STRIKES_MAX; i++) { /* each attempt makes progress */
         crash_at(folder, i);
         struct job job = only_job(folder);
         CHECK(job.state == JOB_QUEUED && job.attempts == i, "attempt %d: %s", job.attempts,
@@ -516,7 +517,7 @@ static void damaged_files_are_said_to_be(void) {
     folder_remove(folder);
 }
 
-/* As large as a file may be, in place of a full disk. */
+/* A limit on the file size imitates a full disk. */
 static void a_full_disk_is_an_error_and_no_more(void) {
     char folder[FOLDER_BYTES], id[JOB_ID_BYTES], last[JOB_ID_BYTES] = "";
     struct error err = { 0 };

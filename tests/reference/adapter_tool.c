@@ -2,8 +2,8 @@
  *
  *   adapter_tool CHECKPOINT diffusers|kohya OUT.safetensors JOB.json
  *
- * Its first factors are those that the job begins with, the second ones are drawn too, so that they
- * change something. */
+ * The first factors are those that the job begins with. The second ones, which would be zeros, are
+ * random too, so that the adapter has an effect. */
 #include "models/text_encoder.h"
 #include "models/unet.h"
 #include "train/examples/draws.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Every number of the second factors, padding left out. */
+/* Fills the second factors with random numbers, except the padding. */
 static void fill_up(struct parameters *p, struct noise_generator *generator) {
     for (size_t i = 0; i < p->count; i++) {
         const struct trained_module *m = &p->modules[i];

@@ -1,5 +1,5 @@
 """Writes tests/kernels/backward_golden.h: the gradients of each operation by torch's autograd in
-double precision, dropout's mask by a Philox of its own, and AdamW by torch in f32.
+double precision, dropout's mask by the Philox in this file, and AdamW by torch in f32.
 
 Inputs come from the generator of kernels_golden.py; the gradient of every output is stream 9.
 Run from the repository's root: python3 tests/reference/backward_golden.py
@@ -24,7 +24,7 @@ out = {}
 
 
 def gradients(name, y, **inputs):
-    """out[NAME_d_INPUT] for the loss sum(y * stream 9)."""
+    """Stores out[NAME_d_INPUT] for the loss sum(y * stream 9)."""
     y = y.contiguous()
     found = torch.autograd.grad((y * stream(9, *y.shape)).sum(), list(inputs.values()),
                                 retain_graph=True)
@@ -64,7 +64,8 @@ att = lambda q, k, v, **kw: F.scaled_dot_product_attention(q, k, v, scale=0.7, *
     .transpose(1, 2).flatten(2)
 gradients("attention", att(q, k, v), qkv=qkv)
 gradients("attention_causal", att(q, k, v, is_causal=True), qkv=qkv)
-# Other lengths of keys than of queries, in each row its own, as parts of one kv.
+# Keys and queries differ in number, each row has its own number of keys, and k and v are parts of
+# one kv.
 q, kv = leaf(1, 2, 3, 8), leaf(2, 2, 6, 16)
 heads = lambda t: t.reshape(2, -1, 2, 4).transpose(1, 2)
 mask = (torch.arange(6)[None] < torch.tensor([4, 6])[:, None])[:, None, None]
@@ -82,7 +83,7 @@ for name, f in (("silu", F.silu), ("quick_gelu", lambda x: x * torch.sigmoid(1.7
 h = (4 * stream(1, 3, 10)).requires_grad_()
 gradients("geglu", h[:, :5] * F.gelu(h[:, 5:]), h=h)
 
-# Two terms: all outputs, and outputs 2 to 4, of which the second has more ranks than a panel.
+# Two terms: one for all outputs, one for outputs 2 to 4. The second has more ranks than a panel.
 x = leaf(1, 2, 5, 4, 3)
 for name, taps in (("linear", 1), ("down", 3)):
     d0, u0 = leaf(2, 2, 3, taps, taps), leaf(3, 5, 2, 1, 1)

@@ -5,20 +5,21 @@
                       [--old BUILD_FOLDER] [--limit 300] [--skip diffusers-bf16] [--threads 2]
                       [--work DIR] [--models DIR] [--out DIR]
 
-Every peer is a process of its own that stays up; each round asks each for one UNet step (two rows,
-CFG, 512x512, 77 tokens a row) and one VAE decode, in an order that rotates, so that whatever else
-the machine does hits all alike. Random weights of realistic scale, the same ones for all. Medians
-of the rounds; the first call after loading is reported apart. A first call that has not ended
-within --limit seconds is stopped with its process, and its figure says "over" so many seconds: torch
-has no fast bf16 on a processor without instructions for it, and one such step takes minutes. Peak
+Every peer is a separate process that keeps running. Each round asks each peer for one UNet step
+(two rows, CFG, 512x512, 77 tokens a row) and one VAE decode. The order rotates, so that other load
+on the machine affects all peers alike. All use the same random weights of realistic scale. The
+figures are medians of the rounds; the first call after loading is reported separately. If a first
+call takes longer than --limit seconds, its process is stopped and the figure says "over" that many
+seconds: on a processor without bf16 instructions torch's bf16 is slow, and one such step takes
+minutes. Peak
 memory is the process's VmHWM (Linux), file mappings included.
 
---old times an older build of latentd (its Meson folder) as one more peer of the same rounds and
-prints by how much this one is faster.
+--old also times an older build of latentd (its Meson folder) in the same rounds, and prints how
+much faster the new one is.
 
 Writes OUT/cpu-<name>-<family>-<model>.md and .json anew after every peer and every round, and prints
-the table and whether the bars are met at the end. A part that fails, and Ctrl-C, lose nothing of what
-was measured.
+the table and whether the bars are met at the end. If a part fails, or at Ctrl-C, everything
+measured so far is kept.
 """
 
 import argparse
@@ -39,21 +40,22 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 WORKER = os.path.join(HERE, "bench_peer.py")
 PEERS = ("latentd", "diffusers", "openvino")
-# Any that a picture can be asked for with: the weights are random.
+# Any tokenizer will do, because the weights are random.
 TOKENIZER = os.path.join(ROOT, "share/tiny-sd/tokenizer")
-GENERATE_LIMITS = 4  # of --limit: loading, two steps and a decode
+GENERATE_LIMITS = 4  # times --limit: loading, two steps and a decode
 
 
 class PeerFailed(Exception):
-    """A worker process ended before it should, or says what it should not."""
+    """A worker process ended too early, or gave a wrong answer."""
 
 
 class PeerSlow(Exception):
-    """A call did not end within its limit."""
+    """A call did not end within its time limit."""
 
 
 class Peer:
-    """A worker process and the seconds it reported. What it has can be read at any time."""
+    """A worker process and the seconds that it has reported. Its figures can be read at any
+    time."""
 
     def __init__(self, name, dtype, command, environment, options):
         self.name, self.dtype = name, dtype
@@ -65,10 +67,10 @@ class Peer:
         self.process = None
         self.log_name = f"bench-{name}-{dtype}.log"
         self.log_path = os.path.join(options.work, self.log_name)
-        open(self.log_path, "w", encoding="utf-8").close()  # what an earlier run left
+        open(self.log_path, "w", encoding="utf-8").close()  # clears an earlier run's log
 
     def bring_up(self):
-        """Loads, and makes the first call of everything."""
+        """Loads, and makes the first call of every action."""
         self.load_s = self._start()
         for action in ("text", *ACTIONS):
             try:
@@ -80,7 +82,7 @@ class Peer:
                 self._start()
 
     def _start(self):
-        """Starts the worker; the seconds until it has loaded."""
+        """Starts the worker. Returns the seconds until it has loaded."""
         begin = time.monotonic()
         with open(self.log_path, "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
@@ -89,7 +91,7 @@ class Peer:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=self.environment,
-                start_new_session=True,  # Ctrl-C is this script's to handle
+                start_new_session=True,  # so that Ctrl-C reaches only this script
             )
         try:
             loaded = self._read()
@@ -101,7 +103,7 @@ class Peer:
         return time.monotonic() - begin
 
     def end(self, at_once):
-        """Ends the process if it runs."""
+        """Ends the process if it is running."""
         if self.process:
             self._note_peak()
             if at_once:
@@ -116,7 +118,7 @@ class Peer:
     def _note_peak(self):
         with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as file:
             found = re.search(r"VmHWM:\s+(\d+) kB", file.read())
-        if found:  # a process that has ended has none
+        if found:  # missing once the process has ended
             self.peak_bytes = max(self.peak_bytes, int(found.group(1)) * 1024)
 
     def _read(self):
@@ -147,7 +149,7 @@ class Peer:
             raise PeerFailed(f"a {action} had not ended after {self.limit:g} s") from None
 
     def figures(self):
-        """All there is so far."""
+        """Returns all figures so far."""
         ready = [self.load_s, self.first.get("text"), self.first.get("step")]
         out = {
             "peer": self.name,
@@ -169,7 +171,7 @@ def note(text):
 
 
 class Run:
-    """What is measured in one call of the script, and its two files."""
+    """One run of the script: what it measured, and its two files."""
 
     def __init__(self, options):
         self.options = options
@@ -197,8 +199,8 @@ class Run:
         }
 
     def save(self):
-        """Both files, each whole at any time. Nothing before there is a figure: an older report is
-        worth more than an empty one."""
+        """Writes both files, so that each is complete at any time. Writes nothing before there
+        is a figure: an older report is better than an empty one."""
         record = self.record()
         if not record["results"]:
             return record
@@ -210,7 +212,7 @@ class Run:
 
 
 def commands(options):
-    """{peer: argument list without the dtype}"""
+    """Returns {peer: argument list without the dtype}."""
     folder = os.path.join(options.models, "folder-f16")
     threads = ["--threads", str(options.threads)]
     out = {
@@ -228,13 +230,13 @@ def old_program(options, name):
 
 
 def run_group(run, dtype, names):
-    """All peers of one dtype, interleaved. One that fails is left alone from then on, and said."""
+    """Runs all peers of one dtype in turn. A peer that fails is reported and not used again."""
     options = run.options
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), PYTHONWARNINGS="ignore")
     group = []
 
     def attempt(peer, what, *arguments):
-        """Whether the peer can be asked for more."""
+        """Calls `what`. Returns whether the peer can still be used."""
         try:
             what(*arguments)
             return True
@@ -270,7 +272,7 @@ def run_group(run, dtype, names):
 
 
 def run_generate(run, peer, latentd, dtype):
-    """The product itself: process start to PNG, two steps."""
+    """Times the product itself: from process start to PNG, two steps."""
     options = run.options
     folder = os.path.join(options.models, "folder-f16")
     log_name = f"bench-generate-{peer}.log"
@@ -287,7 +289,7 @@ def run_generate(run, peer, latentd, dtype):
                                    start_new_session=True)
     try:
         pid = 0
-        while pid == 0:  # wait4: the peak memory of this child alone
+        while pid == 0:  # wait4 gives this child's own peak memory
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid == 0 and time.monotonic() > end:
                 raise PeerFailed(f"not done after {GENERATE_LIMITS * options.limit:g} s")
@@ -307,7 +309,7 @@ def run_generate(run, peer, latentd, dtype):
 
 
 def processor_slug(about):
-    """A file's name for a processor."""
+    """Returns a file name for the processor."""
     # Virtual machines call processors of several generations "AMD EPYC".
     name = f"{about['cpu']} {about['family_model']}"
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -335,7 +337,8 @@ def machine(options):
 
 
 def ensure_inputs(run, names):
-    """The random checkpoint and OpenVINO's files, made once; the names of those that can run."""
+    """Makes the random checkpoint and OpenVINO's files if they are missing. Returns the names of
+    the peers that can run."""
     options = run.options
     folder = os.path.join(options.models, "folder-f16")
     if not os.path.exists(os.path.join(folder, "vae/config.json")):

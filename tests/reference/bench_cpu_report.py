@@ -1,5 +1,5 @@
-"""The tables and bars of scripts/bench-cpu, from the figures that bench_cpu.py took. A figure that is
-not there yet, or never came, is a dash."""
+"""The tables and limits of scripts/bench-cpu, from the figures that bench_cpu.py measured. A
+missing figure is printed as a dash."""
 
 import statistics
 
@@ -7,9 +7,9 @@ import statistics
 # algorithm counts them (not as a faster algorithm would).
 STEP_TFLOP, DECODE_TFLOP = 1.6065, 2.5145
 ACTIONS = ("step", "decode")
-OLD = "latentd-old"  # the peer that --old adds
-# How many times as fast as OpenVINO latentd is at least, (step, decode): bf16 by what the processor
-# multiplies it with, f32 everywhere.
+OLD = "latentd-old"  # the additional peer of --old
+# How many times as fast as OpenVINO latentd must be, (step, decode): for bf16 by the processor's
+# bf16 instructions, for f32 on every processor.
 BF16_BARS = {"amx_bf16": (1.2, 1.3), "avx512_bf16": (1.15, 1.3), "": (1.4, 1.7)}
 F32_BARS = (1.15, 1.5)
 PEAK_BAR_BYTES = {"bf16": 3.0e9, "f32": 5.0e9}
@@ -17,15 +17,15 @@ FIRST_STEP_BAR = 1.5
 
 
 def over(stopped):
-    """What to write before a figure that is a lower bound."""
+    """Returns the word before a figure that is a lower bound."""
     return "over " if stopped else ""
 
 
 def figures_of(first, samples, stopped):
-    """One action's figures, or None before its first call."""
+    """Returns the figures of one action, or None before its first call."""
     if first is None:
         return None
-    used = samples or [first]  # slow peers are measured once, with the call that warms others up
+    used = samples or [first]  # slow peers are measured once, with the first call, which only warms up others
     return {
         "first_s": first,
         "median_s": statistics.median(used),
@@ -56,14 +56,15 @@ def spread(action):
 
 
 def rate(action, tflop):
-    """GFLOP/s in words."""
+    """Returns GFLOP/s as text."""
     if not action:
         return "-"
     return f"{'under ' if action['stopped'] else ''}{tflop / action['median_s'] * 1e3:.0f}"
 
 
 def ratio(theirs, ours):
-    """Of the medians, or None; a stopped call's is a lower bound for the peer alone."""
+    """Returns the ratio of the medians, or None. A stopped call gives a lower bound, so it is
+    used only for the peer, not for latentd."""
     if not theirs or not ours or ours["stopped"]:
         return None
     return theirs["median_s"] / ours["median_s"]
@@ -75,8 +76,8 @@ def ratio_text(theirs, ours):
 
 
 def paired_text(old, new):
-    """The old build's seconds in the new one's, and how far the rounds differ: each round's two were
-    taken one after the other."""
+    """Returns how many times as long the old build takes, with the range over the rounds. The
+    two times of a round were measured one right after the other."""
     if ratio(old, new) is None:
         return "-"
     rounds = [a / b for a, b in zip(old["samples_s"], new["samples_s"])]
@@ -85,7 +86,7 @@ def paired_text(old, new):
 
 
 def check_bars(results, generated, instructions):
-    """[(text, figure, met)]; a bar whose peers were not measured is left out."""
+    """Returns [(text, figure, met)]. Limits whose peers were not measured are left out."""
     out = []
     fastest = next((name for name in BF16_BARS if name in instructions), "")
     for dtype, factors in (("bf16", BF16_BARS[fastest]), ("f32", F32_BARS)):
@@ -144,7 +145,7 @@ def old_rows(results):
 
 
 def report(run):
-    """The run as Markdown. `run` is what the JSON file holds."""
+    """Returns the run as Markdown. `run` is the content of the JSON file."""
     about, results = run["machine"], run["results"]
     lines = [
         f"# SD-1.5 on {about['cpu']}, {about['threads']} threads",

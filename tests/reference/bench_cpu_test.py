@@ -1,5 +1,5 @@
-"""scripts/bench-cpu on peers that only pretend and say planted seconds: the sums of the report, and
-what is left of a run in which one of them dies, hangs, or the whole is ended."""
+"""scripts/bench-cpu with fake peers that report planted seconds: the sums in the report, and
+what is kept if a peer dies or hangs, or if the whole run is stopped."""
 
 import json
 import os
@@ -16,8 +16,8 @@ sys.path[:0] = [HERE, os.path.join(HERE, "../server")]
 
 from daemon import check, done, wait_until  # noqa: E402
 
-# PLAN: {"NAME-DTYPE": {"step": s, "decode": s, "die" or "hang": which line, 0 is while loading,
-#        "slow": which action}}
+# PLAN: {"NAME-DTYPE": {"step": s, "decode": s, "die" or "hang": the number of an input line (0:
+# while loading), "slow": an action}}
 PEER = r'''
 import json, os, sys, time
 a = sys.argv[1:]
@@ -45,11 +45,11 @@ with open(os.environ["PIDS"] + ".generate", "a") as f:
     f.write(" ".join(sys.argv) + "\n")
 sys.exit(os.environ.get("GENERATE_FAILS") or 0)
 '''
-# The script with the pretended worker in the place of bench_peer.py.
+# Runs the script with the fake worker instead of bench_peer.py.
 SCRIPT = "import bench_cpu, sys; bench_cpu.WORKER = sys.argv.pop(1); sys.exit(bench_cpu.main())"
-LIMIT = "10"  # seconds: long enough to start a Python on a busy machine
+LIMIT = "10"  # seconds; enough to start Python on a busy machine
 SCRATCH = tempfile.mkdtemp()
-FIRST_STEP = 2  # lines: text, step, decode, then a step and a decode each round
+FIRST_STEP = 2  # lines: text, step, decode, then a step and a decode per round
 SECOND_ROUND = 6
 
 
@@ -63,7 +63,7 @@ def pretend(folder, name, text):
 
 
 class Case:
-    """One call of the script in a folder of its own."""
+    """One call of the script, in its own folder."""
 
     def __init__(self, plan, *arguments, **environment):
         self.folder = f = tempfile.mkdtemp(dir=SCRATCH)
@@ -87,7 +87,7 @@ class Case:
         return os.path.join(self.folder, "out", found[0]) if found else None
 
     def report(self):
-        """What is on disk; a run that left nothing fails every check by being empty."""
+        """Returns the report on disk. If there is none, an empty one makes every check fail."""
         path = self.path(".json")
         if not path:
             return {"results": [], "failures": [], "state": "no report", "generate": [], "bars": []}
@@ -106,7 +106,7 @@ class Case:
         return self.process.returncode, out
 
     def alive(self):
-        """Peers that still run."""
+        """Returns the peers that are still running."""
         with open(self.pids, encoding="utf-8") as f:
             pids = f.read().split()
         out = []
@@ -121,7 +121,7 @@ class Case:
 
 
 def counts(report):
-    """{(peer, dtype): (steps, decodes)} that were timed."""
+    """Returns {(peer, dtype): (steps, decodes)}: how many were timed."""
     return {(r["peer"], r["dtype"]): tuple(r[a]["count"] if r[a] else None for a in ("step", "decode"))
             for r in report["results"]}
 

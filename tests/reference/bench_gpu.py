@@ -5,16 +5,16 @@
                       [--out FOLDER] [--work FOLDER] [--sdcpp PATH] [--operations a,b,...] [--compile-mode MODE]
     scripts/bench-gpu --list
 
-What runs needs a GPU with its driver, python3 with torch, and nothing else of this project's: the
+A run needs a GPU with its driver and python3 with torch, and nothing else of this project: the
 bundle holds the programs with their libraries, the scripts and diffusers. Unpacked, it is its own
 folder: latentd-bench/scripts/bench-gpu. Without --bundle the programs of --build are taken
 (default: build-gpu). No network is used.
 
-The parts run in the order of their weight, each within a limit of its own; what is not done when
-the minutes are over is not begun, and the report says so. Nothing is waited for without a limit: a
-program that hangs costs its own, and one that does not even end when it is killed (stuck in the driver)
-is left behind and named. Every part's result is written as soon as it is there, into gpu-NAME.md and
-.json of --out, and all that the programs said, with clocks and power, into gpu-NAME-logs.tar.xz. The work
+The most important parts run first, each with its own time limit. When the minutes are over, no
+further part is started, and the report lists the missing ones. Every wait has a limit: a program
+that hangs uses up only its own time. A program that does not end even when it is killed (stuck in
+the driver) is abandoned and reported. Each part's result is written at once to gpu-NAME.md and
+.json in --out. The programs' output goes to gpu-NAME-logs.tar.xz, with clocks and power. The work
 folder keeps the random model, the tuner's choices, compiled code, the logs and the results, so that a second
 call with --resume runs what the first had no time for, or what the end of a lease cut off, and adds to its
 report.
@@ -40,11 +40,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
 
-END_S = 5  # that a process is waited for which was killed
+END_S = 5  # longest wait for a killed process
 
 
 def kill_group(process):
-    """The process and all that it started: a tuner's or a sanitizer's children, too."""
+    """Kills the process and all its descendants, such as a tuner's or a sanitizer's children."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -52,7 +52,7 @@ def kill_group(process):
 
 
 class Bench:
-    """What the parts share: the programs, the model, the clock and what was found so far."""
+    """State shared by all parts: the programs, the model, the clock and the results so far."""
 
     def __init__(self, options):
         self.options = options
@@ -62,7 +62,7 @@ class Bench:
         if not bundle and os.path.exists(os.path.join(ROOT, bench_gpu_pack.MARK)):
             bundle = ROOT
         self.folder = bundle or options.build
-        # For our programs alone: torch and the driver's tools have libraries of their own.
+        # Only for our own programs: torch and the driver's tools have their own libraries.
         self.libraries = os.path.join(bundle, "lib") if bundle else ""
         self.wheels = options.wheels or os.path.join(self.folder, "wheels")
         self.environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_WAIT_POLICY="passive",
@@ -84,8 +84,8 @@ class Bench:
         return os.path.join(self.folder, name)
 
     def environment_of(self, command):
-        """Our programs find the bundle's libraries after what LD_LIBRARY_PATH already names: the driver's
-        may lie there."""
+        """Returns the environment. Our programs search the bundle's libraries after the folders
+        that LD_LIBRARY_PATH already names, because the driver's may be there."""
         environment = dict(self.environment, LATENTD_BENCH_LIBRARIES=self.libraries)
         if any(word.startswith(self.folder + os.sep) for word in command):
             paths = os.environ.get("LD_LIBRARY_PATH"), self.libraries
@@ -93,7 +93,7 @@ class Bench:
         return environment
 
     def start(self, command, environment=None, **streams):
-        """A process in a group of its own, ended with this script."""
+        """Starts a process in its own process group. It is ended with this script."""
         command = [str(word) for word in command]
         process = subprocess.Popen(command, env=dict(self.environment_of(command), **environment or {}), cwd=ROOT,
                                    start_new_session=True, stdin=subprocess.DEVNULL, **streams)
@@ -102,7 +102,8 @@ class Bench:
         return process
 
     def stop(self, process):
-        """Ends it; False if even that is too much for it, as in the driver."""
+        """Kills the process. Returns False if it does not end even then, for example because it
+        hangs in the driver."""
         kill_group(process)
         ended = True
         try:
@@ -121,9 +122,10 @@ class Bench:
             return os.path.join(self.logs, f"{self.log_count:04d}-{self.part}")
 
     def run(self, *command, limit, silence=None, environment=None):
-        """(exit status, standard output, standard error); 124 if it was cut short after `limit` seconds, or
-        after what is left, or when it had said nothing for `silence` seconds; what it had written by then is
-        returned, and all of it is kept among the logs."""
+        """Runs a program. Returns (exit status, standard output, standard error). The status is
+        124 if it was cut short: after `limit` seconds, when the script's time is over, or
+        after `silence` seconds without output. The output up to then is returned, and all
+        output is kept in the logs."""
         limit = max(1, min(limit * self.patience, self.left()))
         silence = silence * self.patience if silence else limit
         if self.closed:
@@ -155,8 +157,8 @@ class Bench:
 
 
 def wait_for(process, limit, silence, paths):
-    """(its status or 124, why it was cut short) once it ended, or so many seconds later, or when its files have
-    not grown for that long."""
+    """Returns (status, "") once the process has ended, or (124, the reason) after `limit`
+    seconds or after `silence` seconds in which its files have not grown."""
     begun = heard = time.monotonic()
     size = 0
     while True:
@@ -173,7 +175,8 @@ def wait_for(process, limit, silence, paths):
 
 
 def start_sampling(bench):
-    """Clocks, power and temperature into a log of their own while parts run; None without nvidia-smi."""
+    """Starts to log clocks, power and temperature while the parts run. Returns None without
+    nvidia-smi."""
     log = open(os.path.join(bench.logs, f"clocks-{int(time.time())}.csv"), "wb")
     try:
         return bench.start(
@@ -186,7 +189,7 @@ def start_sampling(bench):
 
 
 def pack_logs(bench, path):
-    """All logs of all calls, beside the report."""
+    """Packs the logs of all calls, next to the report."""
     part = path + ".part"
     with tarfile.open(part, "w:xz", preset=1) as tar:
         tar.add(bench.logs, "logs")
@@ -210,7 +213,7 @@ def run_part(bench, name):
         return {"not_run": "no time was left"}
     try:
         part = bench_gpu_parts.PARTS[name](bench)
-    except Exception as e:  # one part must not end the others
+    except Exception as e:  # a failed part must not end the others
         part = {"failed": f"{type(e).__name__}: {e}"}
     if len(bench.stuck) > stuck:
         part["stuck"] = bench.stuck[stuck:]

@@ -1,6 +1,6 @@
-"""The parts of scripts/bench-gpu that ask whether the kernels are right: each family of kernels in a process of
-its own, and the models as the tuner's choices compute them. A process that hangs, or loses the device, costs
-its own limit and is named; the others go on."""
+"""The parts of scripts/bench-gpu that check whether the kernels are right: each family of
+kernels in its own process, and the models with the tuner's choices. A process that hangs or
+loses the device uses up only its own time limit and is reported; the others continue."""
 
 import array
 import concurrent.futures
@@ -13,8 +13,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TINY = os.path.join(ROOT, "share/tiny-sd")
 KCHECK = "tests/kernels/kcheck"
-SILENCE_S = 15  # of a program that names each thing before it tries it
-BESIDE = 6      # processes that check beside each other
+SILENCE_S = 15  # for programs that print each test before they run it
+BESIDE = 6      # processes that run at the same time
 REPLAYS = 100
 
 # --- families of kernels ---
@@ -28,12 +28,13 @@ def operations(bench):
 
 
 def subject_of(text):
-    """What kcheck was at when it ended."""
+    """Returns the test that kcheck was running when it ended."""
     return ([line[8:] for line in text.splitlines() if line.startswith("subject ")] or ["its start"])[-1]
 
 
 def outcome_of(status, text, error):
-    """(verdict, words) of one process: right, wrong, hangs, faults, absent (there is nothing to check)."""
+    """Returns (verdict, words) for one process. The verdict is right, wrong, hangs, faults, or
+    absent (nothing to check)."""
     lines = text.strip().splitlines()
     failures = [line[5:] for line in lines if line.startswith("FAIL")]
     if status == 77:
@@ -54,7 +55,7 @@ def outcome_of(status, text, error):
 
 
 def check_all(bench, commands, limit):
-    """Runs {name: command} beside each other; the part they make."""
+    """Runs {name: command} in parallel. Returns the report's part."""
     def check(item):
         name, (program, *arguments) = item
         status, text, error = bench.run(bench.program(program), *arguments, limit=limit, silence=SILENCE_S)
@@ -75,13 +76,14 @@ def check_all(bench, commands, limit):
 
 
 def watched(bench):
-    """kcheck of the build whose waits give up, where the bundle has it."""
+    """Returns the kcheck whose waits time out, if the bundle has it, otherwise the plain one."""
     program = os.path.join("watched", KCHECK)
     return program if os.path.exists(bench.program(program)) else KCHECK
 
 
 def families(bench, names):
-    """{name: (operation, kernel or None)}: every operation by rule, and each kind of kernel in charge."""
+    """Returns {name: (operation, kernel or None)}: every operation with its default kernels, and
+    with each kind of kernel forced."""
     found = {name: (name, None) for name in names}
     for kernel in ("simt", "mma", "hopper"):
         found.update({f"{name} {kernel}": (name, kernel) for name in ("linear", "conv2d") if name in names})
@@ -102,7 +104,7 @@ def kcheck_commands(bench, program, size, seed):
 
 
 def part_smoke(bench):
-    """Each family of kernels on small shapes, in a process of its own, with waits that give up."""
+    """Each family of kernels on small shapes, in its own process, with waits that time out."""
     return check_all(bench, kcheck_commands(bench, watched(bench), "--quick", 1), 45)
 
 
@@ -115,11 +117,11 @@ def part_kcheck(bench):
     return check_all(bench, commands, 100)
 
 
-# --- the models, as they are tuned ---
+# --- the models, with the tuner's choices ---
 
 
 def write_safetensors(path, tensors):
-    """{name: (dtype word, shape, array)}"""
+    """Writes {name: (dtype word, shape, array)}."""
     header, blobs, offset = {}, [], 0
     for name, (word, shape, values) in tensors.items():
         blob = values.tobytes()
@@ -133,7 +135,7 @@ def write_safetensors(path, tensors):
 
 
 def read_floats(path):
-    """The one tensor of a file: its bytes and its numbers."""
+    """Returns the bytes and the numbers of a file's only tensor."""
     with open(path, "rb") as f:
         data = f.read()
     blob = data[8 + struct.unpack("<Q", data[:8])[0]:]
@@ -151,7 +153,7 @@ def config_of(model, part):
 
 
 def write_inputs(folder, model, size):
-    """{component: input file}, random numbers that are the same on every machine."""
+    """Returns {component: input file}, with random numbers that are the same on every machine."""
     text, unet = config_of(model, "text_encoder"), config_of(model, "unet")
     tokens, width = text["max_position_embeddings"], unet["cross_attention_dim"]
     numbers = random.Random(1)
@@ -176,15 +178,16 @@ def write_inputs(folder, model, size):
     return files
 
 
-# What is switched off, and whether the bits may change by it: without clusters other kernels add in another
-# order.
+# Ways to run a model: environment, arguments, and whether the bits must be the same. Without
+# clusters other kernels are used, which add in another order.
 WAYS = {
     "graphs": ({}, ("--graphs", "on"), True),
     "no graphs": ({}, ("--graphs", "off"), True),
     "no overlap": ({"LATENTD_CUDA_OVERLAP": "0"}, ("--graphs", "on"), True),
     "no clusters": ({"LATENTD_CUDA_CLUSTERS": "0"}, ("--graphs", "on"), False),
 }
-# Of what bf16's weights alone cost on the CPU; its activations are float32 there, and bf16 on the GPU.
+# The error may be this factor times the error of bf16 weights on the CPU. Activations are float32
+# there, but bf16 on the GPU.
 ERROR_MAX, ERROR_FACTOR = 3e-2, 4.0
 
 
@@ -201,7 +204,7 @@ def call_model(bench, component, source, out, device, dtype, *more, environment=
 
 
 def compare_component(bench, component, source, out):
-    """{"errors": {way: error}, "wrong": [...]} of one model."""
+    """Returns {"errors": {way: error}, "wrong": [...]} for one model."""
     (_, truth), _ = call_model(bench, component, source, out, "cpu", "f32", limit=120)
     (_, rounded), _ = call_model(bench, component, source, out, "cpu", "bf16", limit=120)
     bar = max(ERROR_MAX, ERROR_FACTOR * relative_error(rounded, truth))
@@ -227,8 +230,9 @@ def compare_component(bench, component, source, out):
 
 
 def part_tuned(bench):
-    """The models by the tuner's choices against the CPU; the same bits in 100 calls, with and without graphs,
-    overlap and clusters; a training step against its reference."""
+    """The models with the tuner's choices, compared with the CPU. They must give the same bits
+    in 100 calls, with and without graphs and overlap. Also a training step, compared with its
+    reference."""
     from bench_gpu_parts import model
 
     model(bench)

@@ -1,5 +1,6 @@
-"""scripts/bench-gpu from pack to report on the emulated device, in its short form: as it is, and with a fault
-planted in a kernel: the report names it, and everything else is measured. usage: bench_gpu_emulated.py BUILD"""
+"""scripts/bench-gpu from pack to report on the emulated device, in its short form. It runs once
+unchanged, and once with a fault planted in a kernel: the report names the fault, and
+everything else is measured. usage: bench_gpu_emulated.py BUILD"""
 import json
 import os
 import signal
@@ -15,14 +16,15 @@ from daemon import check, done  # noqa: E402
 
 build = os.path.abspath(sys.argv[1])
 SCRIPT = os.path.join(HERE, "bench_gpu.py")
-# Three operations of different families, each by rule and by what can be in charge of it.
+# Three operations of different families, each with its default kernels and with every kind that can
+# be forced.
 OPERATIONS = "add,layer_norm,group_norm"
 environment = dict(os.environ, CUDA_EMULATOR_CAPABILITY="90", CUDA_EMULATOR_SEED="1")
 environment.pop("LATENTD_TUNER_CACHE", None)
 
 
 class Lease:
-    """One work folder, and the calls in it."""
+    """A work folder, and the calls of the script in it."""
 
     def __init__(self, folder, bundle):
         self.out = os.path.join(folder, "out")
@@ -34,7 +36,7 @@ class Lease:
             return json.load(f)["parts"]
 
     def call(self, *more, **planted):
-        """(exit status, the report's parts, seconds)"""
+        """Runs the script. Returns (exit status, the report's parts, seconds)."""
         begun = time.monotonic()
         r = subprocess.run([*self.command, *more], capture_output=True, text=True, timeout=900,
                            env=dict(environment, **planted))
@@ -82,7 +84,8 @@ def with_a_fault(lease):
 
 
 def a_lease_that_ends(lease):
-    """It is over while a part runs; the next one says so, and does what is missing."""
+    """The script is ended during a part. The next call reports that, and a call with --resume
+    runs what is missing."""
     process = subprocess.Popen([*lease.command, "--parts", "smoke"], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, env=dict(environment, CUDA_EMULATOR_PLANT="hang,layer_norm,1"))
     state = os.path.join(lease.command[lease.command.index("--work") + 1], "results.json")

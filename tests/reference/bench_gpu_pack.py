@@ -1,5 +1,5 @@
-"""scripts/bench-gpu pack: the programs with their libraries, what the scripts need, and diffusers,
-in one file that can be carried to a machine without a network."""
+"""scripts/bench-gpu pack: puts the programs with their libraries, the scripts' files and
+diffusers into one file, for a machine without a network."""
 
 import hashlib
 import lzma
@@ -18,7 +18,7 @@ MARK = "BUNDLE"  # only an unpacked bundle has this file
 LIMIT_MIB = 56
 PROGRAMS = ("latentd", "tests/kernels/kcheck", "tests/kernels/attention_test",
             "tests/kernels/gemm_test", "tests/reference/model_tool", "tests/train/trainer_test")
-# Of a second build, whose waits for barriers give up and say where they were.
+# From a second build, in which waits for barriers time out and report where they were.
 WATCHED = ("tests/kernels/kcheck",)
 FILES = (
     "scripts/bench-gpu",
@@ -40,9 +40,11 @@ FILES = (
     "tests/reference/parity_reference.py",
     "tests/reference/sd15.py",
 )
-# What a machine with torch lacks; diffusers' other needs come with torch's usual company.
+# Packages that a machine with torch lacks; torch is usually installed with the others that
+# diffusers needs.
 WHEELS = ("diffusers==0.42.1", "importlib_metadata==10.2.0", "zipp==3.23.0")
-# What every system with a driver and torch has; older ones of ours must not come before theirs.
+# Libraries that every system with a driver and torch has. They are not packed, because an older
+# copy of ours must not be found first.
 SYSTEM_LIBRARIES = (r"^(ld-linux|libc\.so|libm\.so|libpthread|libdl\.so|librt\.so|libcuda\.so|"
                     r"linux-vdso|libstdc\+\+|libgcc_s)")
 
@@ -62,7 +64,8 @@ def download_wheels(folder):
 
 
 def stripped(path, folder):
-    """A copy without symbols; the plain file where there is no strip."""
+    """Returns a copy of the program without symbols, or the program itself if strip is not
+    installed."""
     out = os.path.join(folder, os.path.basename(path))
     if shutil.which("strip") and subprocess.run(["strip", "-o", out, path],
                                                stderr=subprocess.DEVNULL).returncode == 0:
@@ -71,7 +74,8 @@ def stripped(path, folder):
 
 
 def build(folder, programs, *settings):
-    """{program: its path}; the folder is made if there is none."""
+    """Builds the programs and returns {program: its path}. Makes the build folder if there is
+    none."""
     if not os.path.isdir(folder):
         subprocess.run(["meson", "setup", folder, ROOT, "--buildtype=release", "-Dcuda=enabled", *settings],
                        check=True)
@@ -81,7 +85,7 @@ def build(folder, programs, *settings):
 
 def pack(options):
     programs = build(options.build, PROGRAMS, f"-Dgpu-archs={options.archs}")
-    if not options.emulated:  # the emulator says where a wait hangs in any build
+    if not options.emulated:  # the emulator always reports where a wait hangs
         programs.update({os.path.join("watched", name): path for name, path in build(
             options.build + "-watched", WATCHED, f"-Dgpu-archs={options.archs}", "-Dgpu-watch=true").items()})
     libraries = {}
@@ -91,8 +95,9 @@ def pack(options):
             wheels = os.path.join(scratch, "wheels")
             download_wheels(wheels)
         part = options.file + ".part"
-        # The programs hold the same kernels: with a window over all of them xz stores those once.
-        preset = 0 if options.emulated else 4  # what is not carried need not be small
+        # The programs contain the same kernels; a window larger than all of them lets xz store
+        # those once.
+        preset = 0 if options.emulated else 4  # not carried anywhere, so size does not matter
         filters = [{"id": lzma.FILTER_LZMA2, "preset": preset, "dict_size": 1 << 27}]
         with lzma.open(part, "wb", filters=filters) as xz, tarfile.open(fileobj=xz, mode="w") as tar:
             mark = os.path.join(scratch, MARK)
@@ -121,7 +126,7 @@ def pack(options):
 
 
 def unpack(bundle, work):
-    """The folder of the unpacked bundle, under a name that is this bundle's."""
+    """Returns the folder of the unpacked bundle, whose name contains the bundle's digest."""
     with open(bundle, "rb") as f:
         digest = hashlib.sha256(f.read()).hexdigest()[:16]
     folder = os.path.join(work, f"bundle-{digest}")

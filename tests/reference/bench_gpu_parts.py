@@ -1,6 +1,6 @@
-"""The parts of scripts/bench-gpu, in the order of their weight: is it right, how fast is it, how
-fast are others. Each takes the Bench and returns what goes into the report: "skipped" or "failed"
-and why if there is no result, "wrong" if there is one that must not be."""
+"""The parts of scripts/bench-gpu, the most important first: is latentd right, how fast is it,
+how fast are others. Each part takes the Bench and returns its entry for the report: "skipped"
+or "failed" with the reason if there is no result, "wrong" if a result is not acceptable."""
 
 import importlib.metadata
 import json
@@ -26,7 +26,7 @@ TOKENIZER = ("--tokenizer", os.path.join(TINY, "tokenizer"))
 
 
 def bad_end(status, error):
-    """What to say of a program that did not do what it should."""
+    """Returns the entry for a program that failed."""
     return {"failed": f"status {status}: {error.strip()[-500:]}"}
 
 
@@ -44,10 +44,10 @@ def peer_command(bench, mode, *arguments):
 
 
 def begin_model(bench):
-    """Starts to write a full-size SD-1.5 with random weights, in a process of its own: torch's
-    memory on the device ends with it."""
+    """Starts to write a full-size SD-1.5 with random weights. It runs in its own process, so
+    that torch's device memory is released with it."""
     bench.model = TINY if bench.options.emulated else os.path.join(bench.work, "sd15")
-    done = os.path.join(bench.model, "model_index.json")  # what is written last
+    done = os.path.join(bench.model, "model_index.json")  # the file written last
     if not os.path.exists(done) and not bench.model_writer:
         bench.model_writer = bench.start(
             peer_command(bench, "model", "--model", bench.model), stdout=subprocess.PIPE,
@@ -55,7 +55,7 @@ def begin_model(bench):
 
 
 def model(bench):
-    """Its folder, once it is written."""
+    """Waits until the model is written. Returns its folder."""
     begin_model(bench)
     if bench.model_writer:
         writer, bench.model_writer = bench.model_writer, None
@@ -69,11 +69,12 @@ def model(bench):
     return bench.model
 
 
-# --- what is here ---
+# --- the machine ---
 
 
 def memory_used(bench):
-    """Bytes in use on the device by everybody, as the driver says; None without it."""
+    """Returns the bytes in use on the device by all processes, as the driver reports them; None
+    without nvidia-smi."""
     status, text, _ = bench.run("nvidia-smi", "--query-gpu=memory.used",
                                 "--format=csv,noheader,nounits", limit=20)
     found = re.match(r"\s*(\d+)", text)
@@ -88,8 +89,8 @@ def version_of(package):
 
 
 def facts(bench, out):
-    """What the device says of itself; no kernel for Hopper on a Hopper is a fault of the build, not to be measured
-    past."""
+    """Stores the device's facts. A Hopper without Hopper kernels is a fault of the build, and
+    nothing is measured."""
     status, text, error = bench.run(bench.program("tests/kernels/kcheck"), "--device", "cuda", "--facts", limit=60)
     out["facts"] = text.splitlines()
     if status != 0:
@@ -99,7 +100,7 @@ def facts(bench, out):
 
 
 def part_device(bench):
-    """The GPU, its driver, and the versions of what is there."""
+    """The GPU, its driver, and the versions of the installed packages."""
     out = {"machine": platform.machine(), "python": platform.python_version()}
     out.update({package: version_of(package) for package in ("torch", "triton", "transformers")})
     wheels = os.listdir(bench.wheels) if os.path.isdir(bench.wheels) else []
@@ -145,7 +146,8 @@ def draw(bench, folder, *arguments, name="latents", limit=60):
 
 
 def part_tiny(bench):
-    """The bundled checkpoint's picture beside the CPU's, and its bits at any place of a batch."""
+    """The bundled checkpoint's picture compared with the CPU's. It must have the same bits at
+    every place of a batch."""
     small = ("--width", 64, "--height", 64) if bench.options.emulated else ()
     common = ("--steps", 2 if bench.options.emulated else 10, *small)
     count, places = (2, (1,)) if bench.options.emulated else (8, (0, 3, 7))
@@ -172,8 +174,8 @@ def part_tiny(bench):
 
 
 def peer(bench, mode, *arguments, limit):
-    """What the peer's lines of JSON say together; what it said until it failed or was cut short is
-    kept beside the failure."""
+    """Runs the peer and merges its lines of JSON. If it fails or is cut short, the lines so far
+    are kept with the failure."""
     status, text, error = bench.run(*peer_command(bench, mode, "--model", model(bench), *arguments),
                                     limit=limit)
     out = {}
@@ -190,7 +192,8 @@ def peer(bench, mode, *arguments, limit):
 
 
 def part_parity(bench):
-    """Every model at full size against diffusers in float32, and diffusers' own error beside."""
+    """Every model at full size against diffusers in float32, together with diffusers' own bf16
+    and f16 errors."""
     return peer(bench, "parity", "--tool", bench.program("tests/reference/model_tool"), limit=180)
 
 
@@ -208,7 +211,7 @@ def tune(bench, dtype, limit):
     try:
         problems = json.loads(text)["problems"]
     except (ValueError, KeyError):
-        return dict(out, **bad_end(status, error))  # what was found by then is in the cache
+        return dict(out, **bad_end(status, error))  # earlier results are in the tuner's cache
     out.update(problems=problems, untuned_us=sum(p["untuned_us"] or p["us"] for p in problems),
                tuned_us=sum(p["us"] for p in problems))
     untried = sum(p.get("untried", 0) for p in problems)
@@ -219,8 +222,8 @@ def tune(bench, dtype, limit):
 
 
 def part_tune(bench):
-    """Which kernel is the fastest for each shape in bf16, with every candidate's time and error; wrong ones are
-    listed."""
+    """Finds the fastest kernel for each shape in bf16, and lists every candidate's time and
+    error. Wrong candidates are listed too."""
     return tune(bench, "bf16", 150)
 
 
@@ -237,8 +240,8 @@ def bench_dtype(bench, dtype, *more, environment=None):
 
 
 def part_bench(bench):
-    """The parts of a picture: step, decode, launches, TFLOP/s; what tuning, graphs, overlap and clusters are
-    worth."""
+    """The parts of a picture: step, decode, launches, TFLOP/s; and what tuning, graphs, overlap
+    and clusters gain."""
     out = bench_dtype(bench, "bf16")
     if "parts" in out:
         nothing = os.path.join(bench.work, "no-choices.txt")
@@ -255,7 +258,7 @@ def part_bench(bench):
 
 
 class MemoryWatch:
-    """The most that was in use on the device, read again and again by nvidia-smi."""
+    """Records the peak of the device's memory in use, which nvidia-smi reads repeatedly."""
 
     def __init__(self, bench):
         self.bench, self.peak, self.process = bench, 0, None
@@ -274,7 +277,7 @@ class MemoryWatch:
                 self.peak = max(self.peak, int(line) << 20)
 
     def end(self):
-        """Bytes over what was in use before; None if nobody knows."""
+        """Returns the peak minus the bytes in use before; None if they are unknown."""
         if not self.process:
             return None
         self.bench.stop(self.process)
@@ -283,8 +286,8 @@ class MemoryWatch:
 
 
 def generate(bench, dtype, images, steps, turns):
-    """Requests from tokens to pictures in host memory: the first of a process, and the median of
-    the others. The process also writes PNGs, of the first turn."""
+    """Times requests from tokens to pictures in host memory: the first request of a process, and
+    the median of the others. The process also writes the first request's PNGs."""
     size = ("--width", 64, "--height", 64) if bench.options.emulated else ()
     begun = time.monotonic()
     status, text, error = bench.run(
@@ -310,19 +313,19 @@ def generate(bench, dtype, images, steps, turns):
 
 
 def part_pictures(bench):
-    """Requests from tokens to pictures, 1 and 8 images; cold start; peak memory."""
+    """Requests from tokens to pictures, with 1 and 8 images; cold start; peak memory."""
     if bench.options.emulated:
         run = generate(bench, "bf16", 1, 1, 2)
         return {"runs": [dict(run, steps=50)], "cold_s": run["process_s"]}
     out = {"runs": []}
-    generate(bench, "bf16", 1, 1, 1)  # weights into the page cache, code into the driver's
+    generate(bench, "bf16", 1, 1, 1)  # fills the page cache and the driver's code cache
     watch = MemoryWatch(bench)
     cold = generate(bench, "bf16", 1, 50, 1)
     out["cold_s"] = cold["process_s"]
     try:
         for images, steps, turns in ((1, 50, 9), (8, 50, 4), (1, 20, 9), (8, 20, 4)):
             out["runs"].append(generate(bench, "bf16", images, steps, turns))
-            if watch:  # of one image's process alone
+            if watch:  # only for the process with one image
                 out["memory"] = {"peak_bytes": watch.end(), "before_bytes": watch.before,
                                  "allocated_bytes": out["runs"][0].get("allocated_bytes")}
                 watch = None
@@ -332,7 +335,7 @@ def part_pictures(bench):
 
 
 def part_f16(bench):
-    """The same in f16: tuned, then timed."""
+    """The same measurements in f16: tuned, then timed."""
     out = {"tune": tune(bench, "f16", 75), "bench": bench_dtype(bench, "f16")}
     if not bench.options.emulated:
         out["runs"] = [generate(bench, "f16", 1, 50, 9)]
@@ -341,7 +344,7 @@ def part_f16(bench):
 
 
 def part_kernels(bench):
-    """kcheck --bench: every shape, beside what torch calls for it."""
+    """kcheck --bench: every shape, compared with torch's own operation."""
     scale = ("--quick",) if bench.options.emulated else ()
     wanted = "concat" if bench.options.emulated else "bf16"
     status, text, error = bench.run(bench.program("tests/kernels/kcheck"), "--device", "cuda",
@@ -366,19 +369,21 @@ def part_kernels(bench):
 
 
 def part_eager(bench):
-    """diffusers as it is, bf16, channels-last: 1 and 8 images."""
+    """diffusers unchanged, bf16, channels-last: 1 and 8 images."""
     return peer(bench, "eager", limit=90)
 
 
 def part_compiled(bench):
-    """diffusers under torch.compile(max-autotune, or --compile-mode), fused QKV; it takes what time is left."""
+    """diffusers with torch.compile(max-autotune, or --compile-mode) and fused QKV. It gets all
+    the time that is left."""
     if bench.left() < 60 and not bench.options.emulated:
         return {"not_run": "no time was left to compile"}
     return peer(bench, "compiled", "--compile-mode", bench.options.compile_mode, limit=max(5, bench.left() - 3))
 
 
 def sdcpp_program(bench, path):
-    """The program at `path`, or the one that its source there builds; raises if neither."""
+    """Returns the program at `path`, or builds it if `path` is its source. Raises an error if it
+    is neither."""
     if os.path.isfile(path) and os.access(path, os.X_OK):
         return path
     if not os.path.isfile(os.path.join(path, "CMakeLists.txt")):
@@ -397,7 +402,7 @@ def sdcpp_program(bench, path):
 
 
 def single_file(folder, out):
-    """The checkpoint of a folder in one file, in the names of the original code."""
+    """Writes a folder's checkpoint as one file, with the original code's names."""
     tensors, header, offset = [], {}, 0
     for component in sd15.COMPONENTS:
         path = os.path.join(folder, component, sd15.FILES[component])
@@ -425,7 +430,8 @@ def single_file(folder, out):
 
 
 def sdcpp_times(text):
-    """The seconds that it says of its last picture, None for those it does not say."""
+    """Returns the seconds that the program reports for its last picture; None for those that it
+    does not report."""
     def last(pattern):
         found = re.findall(pattern + r"\D*([\d.]+) ?(ms|s)\b", text)
         return float(found[-1][0]) * (1e-3 if found[-1][1] == "ms" else 1) if found else None
@@ -436,7 +442,7 @@ def sdcpp_times(text):
 
 
 def part_sdcpp(bench):
-    """stable-diffusion.cpp, if --sdcpp says where it is: the best of its ways."""
+    """stable-diffusion.cpp, if --sdcpp gives its path. The fastest of its variants counts."""
     path = bench.options.sdcpp
     if not path:
         return {"skipped": "not there: give its program or source with --sdcpp"}
@@ -459,7 +465,8 @@ def part_sdcpp(bench):
             out["ways"][name] = bad_end(status, error or text)
             continue
         out["ways"][name] = times
-        # Of two pictures in one call it says the sum: its sampling and a half of its decodes.
+        # With two pictures in one call it reports a sum; one picture takes its sampling and half of
+        # the decoding.
         image = times["sampling_s"] + (times["decode_s"] or 0) / 2
         if image < out.get("image_50_s", image + 1):
             out.update(image_50_s=image, step_s=times["sampling_s"] / 50,
@@ -471,12 +478,13 @@ def part_sdcpp(bench):
 
 CHECKS = ("memcheck", "racecheck", "synccheck")
 # kcheck's small shapes by operation, then every candidate that the tuner would try on a tiny model.
+# Each is one subject.
 SUBJECTS = ("conv2d", "linear", "attention", "group_norm", "layer_norm", "combine", "convert",
             "embedding", "noise", "candidates")
 
 
 def sanitize_one(bench, tool, check, subject, limit):
-    """"clean", or what was wrong, or why there is no answer."""
+    """Returns "clean", or what was wrong, or why there is no answer."""
     if subject == "candidates":
         command = (bench.program("latentd"), "tune", "--worker", "all", "--model", TINY, "--device",
                    "cuda", "--width", 64, "--height", 64)
@@ -495,7 +503,7 @@ def sanitize_one(bench, tool, check, subject, limit):
 
 
 def part_sanitize(bench):
-    """compute-sanitizer's memcheck, racecheck and synccheck on small shapes, side by side."""
+    """compute-sanitizer's memcheck, racecheck and synccheck on small shapes, in parallel."""
     places = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
     tool = shutil.which("compute-sanitizer", path=os.pathsep.join(
         (os.environ.get("PATH", ""), *places)))

@@ -1,5 +1,5 @@
-"""What scripts/bench-gpu needs torch for, in a process of its own. Prints lines of JSON, each as
-soon as it is known; together they are the result.
+"""The parts of scripts/bench-gpu that need torch, in a separate process. Prints each result at once
+as a line of JSON; the lines together are the whole result.
 
     bench_gpu_peer.py model    --model FOLDER                    writes a random SD-1.5
     bench_gpu_peer.py parity   --model FOLDER --tool MODEL_TOOL
@@ -7,10 +7,11 @@ soon as it is known; together they are the result.
     bench_gpu_peer.py eager|compiled|compile --model FOLDER [--compile-mode MODE]
 
 parity: each model of latentd on the GPU against diffusers in float32 (TF32 off) on the same inputs:
-relative errors, beside diffusers' own in bf16 and f16. shapes: the best of torch's ways to compute
-what kcheck --bench measures. eager, compiled: seconds of a step with guidance, of a decode and of
+relative errors, and diffusers' own in bf16 and f16. shapes: torch's fastest way to compute each
+shape of kcheck --bench. eager, compiled: seconds of a step with guidance, of a decode and of
 pictures, for diffusers in bf16 with channels-last weights; compiled by torch.compile(max-autotune, or
-MODE) with fused QKV. compile: only compiles what one picture needs, into torch's cache. --wheels FOLDER: what to import where the system has no diffusers. --device cpu
+MODE) with fused QKV. compile: only compiles what one picture needs, into torch's cache. --wheels
+FOLDER: the packages to import if the system has no diffusers. --device cpu
 --size N: the same on the CPU with N x N latents, to test this file.
 """
 
@@ -38,7 +39,7 @@ def say(**fields):
 
 
 def add_wheels(folder, unpacked):
-    """The folder's wheels behind what the system has of the same names."""
+    """Adds the folder's wheels to the path, after the system's own packages."""
     if not folder or not os.path.isdir(folder):
         return
     if not os.path.isdir(unpacked):
@@ -55,7 +56,7 @@ def add_wheels(folder, unpacked):
 
 
 def random_values(torch, device, name, shape, fan_in):
-    """As tests/reference/random_sd15.py scales them, in f16."""
+    """Returns f16 numbers, scaled as in tests/reference/random_sd15.py."""
     generator = torch.Generator(device).manual_seed(zlib.crc32(name.encode()))
     uniform = torch.rand(shape, generator=generator, device=device) * 2 - 1
     if "norm" in name.rsplit(".", 2)[-2]:
@@ -73,7 +74,8 @@ def fan_in_of(shapes, name):
 
 
 def write_model(options):
-    """From the names and shapes of SD-1.5's tensors; model_index.json comes last."""
+    """Writes a model with the names and shapes of SD-1.5's tensors. model_index.json is written
+    last."""
     import torch
 
     import sd15
@@ -104,7 +106,7 @@ def write_model(options):
 
 
 def load(options, part, dtype):
-    """The module of a diffusers folder, whatever its size, with its weights on the device."""
+    """Loads a part of a diffusers folder of any size, with its weights on the device."""
     import torch
     from safetensors.torch import load_file
 
@@ -130,7 +132,7 @@ def load(options, part, dtype):
     state = {name if name in wanted else name.removeprefix("text_model."): value.to(dtype)
              for name, value in state.items()}
     module.load_state_dict(state, strict=True, assign=True)
-    for owner in module.modules():  # the text encoder's position ids are not in the file
+    for owner in module.modules():  # position ids are not in the file
         for key, value in list(owner._buffers.items()):
             if value is not None and value.is_meta:
                 owner._buffers[key] = torch.arange(
@@ -144,11 +146,11 @@ def load(options, part, dtype):
 def relative_error(ours, theirs):
     ours, theirs = ours.double(), theirs.double()
     error = ((ours - theirs).norm() / theirs.norm()).item()
-    return error if math.isfinite(error) else WORST  # NaN is no small error
+    return error if math.isfinite(error) else WORST  # NaN must count as a large error
 
 
 def inputs_of(options, component, configs):
-    """parity_reference's inputs, cut to what a smaller model takes."""
+    """Makes parity_reference's inputs, reduced to the size of a smaller model."""
     from parity_reference import make_inputs
 
     px = options.size * 8
@@ -180,7 +182,7 @@ def parity_of(options, component, configs):
     import sd15
     from parity_reference import OUTPUTS, channels_last, run_diffusers
 
-    sd15.VAE_CONFIG["scaling_factor"] = configs["vae"]["scaling_factor"]  # what run_diffusers uses
+    sd15.VAE_CONFIG["scaling_factor"] = configs["vae"]["scaling_factor"]  # run_diffusers reads it there
     part = {"text": "text_encoder", "unet": "unet"}.get(component, "vae")
     inputs = inputs_of(options, component, configs)
     on_device = {key: value.to(options.device) for key, value in inputs.items()}
@@ -232,9 +234,9 @@ def parity(options):
 
 
 def calls_of(torch, device, operation):
-    """[(whose, a function without arguments)]: torch's ways to compute the operation's products.
-    Where latentd fuses more into it (GEGLU, residual, enlarging), torch is asked for the product
-    with its bias alone."""
+    """Returns [(whose, a function without arguments)]: torch's ways to compute the operation's
+    products. If latentd fuses more into the operation (GEGLU, residual, enlarging), torch
+    computes only the product with its bias."""
     functional, words, values = torch.nn.functional, operation["words"], operation["values"]
     dtype = getattr(torch, operation["dtype"])
 
@@ -281,7 +283,8 @@ def calls_of(torch, device, operation):
 
 
 def ms_of(torch, device, call):
-    """Of one call among many: replays of a graph of 20 on the GPU."""
+    """Returns the milliseconds of one call among many; on the GPU a graph of 20 calls is
+    replayed."""
     for _ in range(3):
         call()
     if device != "cuda":
@@ -322,7 +325,7 @@ def shapes(options):
             for whose, call in calls_of(torch, device, operation) if operation else []:
                 try:
                     ms = ms_of(torch, device, call)
-                except Exception as e:  # a way that does not take this shape
+                except Exception as e:  # this way does not support the shape
                     problems.append(f"{name}, {whose}: {str(e).splitlines()[0][:120]}")
                     continue
                 if name not in times or ms < times[name]["ms"]:
@@ -335,8 +338,8 @@ def shapes(options):
 
 
 class Peer:
-    """diffusers, as it is or compiled, drawing latentd's pictures: the same models, sizes, rows and
-    sampler."""
+    """diffusers, unchanged or compiled, draws the same pictures as latentd: the same models,
+    sizes, rows and sampler."""
 
     def __init__(self, options):
         import torch
@@ -363,7 +366,8 @@ class Peer:
         mode = self.options.compile_mode if self.device == "cuda" else "default"
         say(compile_mode=mode)
         self.unet.fuse_qkv_projections()
-        # dynamic=False: each number of images gets code of its own, as a careful user would have it.
+        # dynamic=False compiles separate code for each number of images, as a careful user would
+        # do.
         self.unet = self.torch.compile(self.unet, mode=mode, fullgraph=True, dynamic=False)
         self.decode = self.torch.compile(self.vae.decode, mode=mode, fullgraph=True, dynamic=False)
 
@@ -383,7 +387,8 @@ class Peer:
         return rows.repeat_interleave(images, dim=0)
 
     def picture(self, images, steps):
-        """From tokens to 8-bit pixels on the host; decoded one by one, as latentd does."""
+        """Draws from tokens to 8-bit pixels on the host. Images are decoded one by one, as
+        latentd does."""
         self.scheduler.set_timesteps(steps, device=self.device)
         context, latents = self.context(images), self.normal(images)
         for t in self.scheduler.timesteps:
@@ -411,7 +416,7 @@ class Peer:
             self.torch.cuda.synchronize()
 
     def measure(self, images, begun):
-        """Warm-up (and compilation, at the first call of a size), then medians."""
+        """Warms up (the first call of a size compiles), then measures medians."""
         quick = self.device != "cuda"
         name = "" if images == 1 else f"s{images}"
         self.picture(images, 3)

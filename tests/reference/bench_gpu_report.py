@@ -1,4 +1,5 @@
-"""What scripts/bench-gpu found, as one Markdown table and one JSON file, after every part anew."""
+"""The results of scripts/bench-gpu as one Markdown table and one JSON file, rewritten after
+every part."""
 
 import hashlib
 import json
@@ -7,8 +8,8 @@ import os
 import re
 import time
 
-# Of docs: what is measured, and what it should be at least or at most: to ship, aimed at, at best.
-#   name, what, unit, how a value compares, ship, target, stretch
+# The targets from docs: what is measured, and the values required for shipping, aimed at, and hoped
+# for. name, what, unit, how a value compares, ship, target, stretch
 TARGETS = (
     ("T1", "one image, 50 steps: times as fast as torch.compile", "x", ">=", 1.3, 1.8, 2.5),
     ("T1a", "one image, 50 steps, a warm process", "s", "<=", 0.33, 0.25, 0.19),
@@ -55,7 +56,8 @@ def picture(parts, images, steps, dtype="bf16"):
 
 
 def measured(parts):
-    """The values of TARGETS, in its order; None for what was not measured. bf16, as the peers."""
+    """Returns the values for TARGETS, in its order; None if not measured. They are for bf16,
+    like the peers'."""
     bench = parts.get("bench", {})
     step = bench.get("parts", {}).get("UNet step", {})
     decode_s = bench.get("parts", {}).get("VAE decode", {}).get("median_s")
@@ -94,7 +96,7 @@ def targets(parts):
 
 
 def clean(value):
-    """Without what JSON has no number for."""
+    """Replaces numbers that JSON does not have (NaN, infinities) with text."""
     if isinstance(value, dict):
         return {key: clean(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -134,7 +136,7 @@ def target_table(parts):
 
 
 def side_by_side(parts):
-    """latentd beside its peers, seconds."""
+    """Compares latentd with its peers, in seconds."""
     columns = ("step_s", "decode_s", "image_20_s", "image_50_s", "images8_20_s", "images8_50_s")
     rows = []
     for dtype, found in (("bf16", parts.get("bench", {})),
@@ -216,19 +218,20 @@ class Report:
         return self.content["parts"]
 
     def has(self, name):
-        """Whether the part came to its end in this or an earlier call."""
+        """Whether the part was completed in this or an earlier call."""
         part = self.parts.get(name)
         return bool(part) and not {"failed", "not_run", "skipped"} & part.keys()
 
     def begin(self):
-        """Whatever an earlier call was at when it ended, as a lease ends, was cut off there."""
+        """If an earlier call ended during a part, for example because the machine was taken
+        away, the part is marked as failed."""
         name = self.content.pop("now", None)
         if name and not self.has(name):
             self.parts[name] = {"failed": "the process, or the machine, ended while it ran",
                                 "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
 
     def now(self, name):
-        """What is about to run; None: nothing is."""
+        """Stores the part that is about to run; None: no part."""
         self.content["now"] = name
         os.makedirs(os.path.dirname(self.state), exist_ok=True)
         write(self.state, json.dumps(clean(self.content), indent=1, allow_nan=False) + "\n")
@@ -255,7 +258,7 @@ class Report:
 
 
 def write(path, text):
-    """Whole or not at all."""
+    """Writes the whole file or nothing."""
     with open(path + ".part", "w", encoding="utf-8") as f:
         f.write(text)
     os.replace(path + ".part", path)

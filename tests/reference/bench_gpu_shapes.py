@@ -1,4 +1,5 @@
-"""The lines of kcheck --bench: read, understood as operations of torch, and put beside its times."""
+"""Parses the lines of kcheck --bench, turns them into operations of torch, and compares the
+times with torch's."""
 
 import re
 
@@ -12,7 +13,7 @@ ATTENTION = re.compile(r"^attention (\d+)x(\d+) to (\d+) (\d+) heads of (\d+)")
 
 
 def parse(text):
-    """{"peak": text, "rows": [...]} of what kcheck printed."""
+    """Returns {"peak": text, "rows": [...]} from kcheck's output."""
     out = {"peak": "unknown", "rows": []}
     for line in text.splitlines():
         found = LINE.match(line)
@@ -26,7 +27,7 @@ def parse(text):
 
 
 def join(found, theirs):
-    """Adds to each row what torch needed for it, and how many times as fast we are."""
+    """Adds torch's time to each row, and how many times as fast latentd is."""
     for row in found["rows"]:
         time = theirs.get("times", {}).get(row["name"])
         if time:
@@ -35,7 +36,7 @@ def join(found, theirs):
 
 
 def understand(name):
-    """The operation of a row as numbers and words; None for those that torch has no match for."""
+    """Returns a row's operation as numbers and words; None if torch has no equivalent."""
     words = name.split()
     out = {"dtype": DTYPES.get(words[-1]), "words": set(words)}
     for kind, pattern in (("linear", LINEAR), ("conv2d", CONV), ("norm", NORM),

@@ -1,6 +1,6 @@
-"""scripts/bench-gpu without a GPU: on programs that only pretend, whole runs leave their tables; a
-program that hangs is cut short with its children; a second call adds to the first. And the sums of
-the report on planted figures."""
+"""scripts/bench-gpu without a GPU, on fake programs: a whole run writes its tables; a program
+that hangs is killed with its children; a second call adds to the first. Also the sums of the
+report, for planted figures."""
 
 import json
 import os
@@ -77,7 +77,7 @@ elif "--bench" in sys.argv:
     print("conv2d   3x3 2x64x64x320 to 320 bias bf16      0.0300 ms   503.32 TFLOP/s,  71.9 % of peak")
     print("attention  2x4096 to 4096 8 heads of 40 fused size 1 bf16    0.1000 ms   429.50 TFLOP/s")
 '''
-# Numbers that are right, but for what is planted: PLANTED is "WAY KIND".
+# Prints correct numbers, except for a planted fault: PLANTED is "WAY KIND".
 MODEL_TOOL = r'''
 import array, json, os, struct, sys
 a = sys.argv[1:]
@@ -128,7 +128,7 @@ def programs(folder, where=0, tiles=16):
 
 
 def pretend_model(work):
-    """What is read of a checkpoint, so that no torch is needed."""
+    """Makes the files of a checkpoint that are read without torch."""
     os.makedirs(os.path.join(work, "sd15"))
     for name in ("sd15/model_index.json", "sd15.safetensors"):
         with open(os.path.join(work, name), "w", encoding="utf-8"):
@@ -198,7 +198,7 @@ def whole_run(folder):
 
 
 def planted_faults(call):
-    """Each is named, and everything else of its part is measured."""
+    """Each planted fault is reported by name, and everything else in its part is measured."""
     for part, planted, words, others in (
             ("smoke", "linear hangs", ("linear hangs at linear 3x5",), 8),
             ("smoke", "linear faults", ("linear faults at linear 3x5", "block 1 0 0, warp 8", "parity 1"), 8),
@@ -221,7 +221,8 @@ def planted_faults(call):
 
 
 def the_end_of_a_lease(call, work):
-    """The machine goes while a part runs: the next call says so of that part, and runs it again."""
+    """The machine is lost while a part runs. The next call reports that part as cut off, and a
+    later one runs it again."""
     state = os.path.join(work, "results.json")
     with open(state, encoding="utf-8") as f:
         content = json.load(f)
@@ -240,7 +241,7 @@ def the_end_of_a_lease(call, work):
 
 
 class Stuck:
-    """Stands in for a process in the driver, that no signal ends."""
+    """Imitates a process that hangs in the driver, where no signal ends it."""
     args, pid = ["kcheck", "--device", "cuda"], 0
 
     def wait(self, timeout):
@@ -265,7 +266,7 @@ def stuck(folder):
 
 def hang(folder):
     pid = os.path.join(folder, "pid")
-    # A shell, which is up at once on a busy machine too, and a limit far below its 100 seconds.
+    # A shell starts quickly even on a busy machine. The limit is far below its 100 seconds.
     pretend(folder, "hangs", f"sleep 100 &\necho $! > {pid}\necho so far\nwait", "/bin/sh")
     options = types.SimpleNamespace(minutes=1, work=os.path.join(folder, "w"), build=folder,
                                     bundle=None, wheels=None, emulated=False, patience=None)
@@ -335,7 +336,7 @@ def report_of_figures():
 
 
 def limit_of_a_bundle(folder):
-    """Too large a bundle is refused and not kept."""
+    """A bundle that is too large is refused and deleted."""
     build = programs(os.path.join(folder, "large"))
     wheels = os.path.join(folder, "wheels")
     os.makedirs(wheels)
@@ -361,7 +362,7 @@ def limit_of_a_bundle(folder):
 
 
 def files_of_the_bundle():
-    """Every module that the scripts import is carried."""
+    """Every module that the scripts import is in the bundle."""
     for name in bench_gpu_pack.FILES:
         check(os.path.exists(os.path.join(bench_gpu.ROOT, name)), f"{name} is there")
         if name.endswith(".py"):

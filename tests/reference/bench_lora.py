@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""What LoRAs cost a UNet step at full SD-1.5 size: latentd's share beside diffusers + peft's.
+"""What LoRAs cost a UNet step at full SD-1.5 size: the added share of time in latentd, compared
+with diffusers + peft.
 
     bench_lora.py --tool BUILD/tests/reference/lora_tool --model FOLDER [--dtype f32|bf16]
                   [--rank 16] [--rows 2] [--adapters 1] [--rounds 5] [--threads 2]
                   [--peers latentd,diffusers]
 
-Each peer is a process of its own that stays up and makes steps with and without adapters in turn, all
-peers in one run. A share is given twice: as the median of the rounds' ratios, and between the fastest
-step without and the fastest with adapters, since what disturbs a step only ever makes it longer; each by
-the clock and by the processor time of all threads. The adapters are random, for to_q,
-to_k, to_v and to_out of all attentions. diffusers has one adapter for all rows of a call (--adapters
-is latentd's); peft's layers are there in both kinds of step, and disabled in one. 512x512, 77 tokens.
+Each peer is a separate process that keeps running and makes steps with and without adapters in
+turn, all peers in one run. A share is computed in two ways: as the median of the rounds' ratios,
+and from the fastest step without and the fastest with adapters, because a disturbance can only make
+a step longer. Both are given by the clock and by the processor time of all threads. The adapters
+are random, for to_q,
+to_k, to_v and to_out of all attentions. diffusers uses one adapter for all rows of a call
+(--adapters applies to latentd only). peft's layers exist in both kinds of step and are disabled in
+one. 512x512, 77 tokens.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One peer of scripts/bench-cpu in a process of its own: diffusers on torch, or OpenVINO.
+"""One peer of scripts/bench-cpu, as a separate process: diffusers on torch, or OpenVINO.
 
     bench_peer.py diffusers --dtype bf16 --model FOLDER --threads 2
     bench_peer.py openvino  --dtype bf16 --model IR_FOLDER --threads 2
@@ -61,7 +61,7 @@ def run_diffusers(options, started):
     text = sd15.load(options.model, "text_encoder", dtype)
     unet = sd15.load(options.model, "unet", dtype).to(memory_format=last)
     vae = sd15.load(options.model, "vae", dtype).to(memory_format=last)
-    vae.encoder = vae.quant_conv = None  # the others hold no encoder either
+    vae.encoder = vae.quant_conv = None  # the other peers have no encoder either
     inputs = {name: torch.from_numpy(value) for name, value in numpy_inputs().items()}
     latents = inputs["latents"].to(dtype, memory_format=last)
     context = inputs["context"].to(dtype)
@@ -126,7 +126,7 @@ def run_openvino(options, started):
 
 
 def prepare_openvino(options):
-    """Traces the diffusers modules and writes IR with static shapes and f16 weights."""
+    """Traces the diffusers modules. Writes IR with static shapes and f16 weights."""
     import gc
 
     import openvino as ov
@@ -162,8 +162,8 @@ def prepare_openvino(options):
             continue
         module = wrapper(sd15.load(options.model, component)).eval()
         shapes = [tuple(inputs[name].shape) for name in names]
-        # Traced on small latents, which takes a second; the graph is the same, and reshape makes
-        # its shapes the benchmark's.
+        # Tracing with small latents takes only a second and gives the same graph; reshape then sets
+        # the benchmark's shapes.
         example = tuple(
             value[..., :16, :16].contiguous() if value.ndim == 4 else value
             for value in (inputs[name] for name in names)

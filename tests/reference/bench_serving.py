@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How long clients wait for their pictures: latentd with its own order of work against latentd one
-request after the other and against diffusers behind a minimal HTTP server, on the bundled checkpoint.
+"""How long clients wait for their pictures, on the bundled checkpoint: latentd with its own order
+of work, latentd with one request after the other, and diffusers behind a minimal HTTP server.
 
     scripts/bench-serving [--loads 0.3,0.8,2] [--rounds 3] [--seconds 20] [--seed 1]
 
@@ -12,7 +12,7 @@ last byte; who got a 429 is counted apart. Both latentds' pictures are compared 
 In the end one caller (an address) floods latentd, and sends again what is refused, while another one
 asks for one picture at a time: how much longer than alone it waits.
 
-Writes OUT/serving-<processor>.md and .json; exits with 1 when a bar is missed.
+Writes OUT/serving-<processor>.md and .json; exits with 1 if a limit is not met.
 """
 
 import argparse
@@ -36,7 +36,7 @@ STEPS = {"short": 4, "long": 30}
 OURS, SERIAL, PEER = "latentd", "one at a time", "diffusers"
 PROMPTS = ["a red house on green hills", "a blue boat in the middle of the sea at night",
            "a yellow car in front of a forest", "three trees by the sea, the sun in the upper right"]
-# (load, text, of ours, of one at a time, comparison, factor)
+# (load, text, latentd's figure, one-at-a-time's figure, comparison, factor)
 BARS = [
     (0.3, "mean", ("all", "mean"), "at most", 1.03),
     (0.3, "p95", ("all", "p95"), "at most", 1.03),
@@ -47,13 +47,13 @@ BARS = [
     (2.0, "mean", ("all", "mean"), "at most", 1.05),
     (2.0, "p95 of 30 steps", ("long", "p95"), "at most", 1.35),
 ]
-FLOOD, FLOODER = 200, "127.0.0.2"  # requests at a time, and where they come from
+FLOOD, FLOODER = 200, "127.0.0.2"  # requests at a time, and their address
 FLOOD_ROUNDS = 15  # pictures, one after the other
 FLOOD_BAR = 3.0  # times alone
 
 
 class Server:
-    """A process that listens; ended at the end of the with."""
+    """A process that listens; it is ended at the end of the `with` block."""
 
     def __init__(self, name, command, log, path):
         self.name, self.command, self.log, self.path = name, command, log, path
@@ -79,7 +79,8 @@ class Server:
         self.process.stdout.close()
 
     def ask(self, kind, number, address="127.0.0.1"):
-        """(status, body) of one request from this address; `number` chooses its prompt and seed."""
+        """Makes one request from this address; `number` selects its prompt and seed. Returns
+        (status, body)."""
         body = json.dumps({"prompt": PROMPTS[number % len(PROMPTS)], "seed": number,
                            "num_inference_steps": STEPS[kind], "guidance_scale": 2.5,
                            "width": 128, "height": 128})
@@ -95,7 +96,7 @@ class Server:
 
 
 class Clients:
-    """One round's clients: [(second at which it comes, kind, number)]."""
+    """The clients of one round: [(second of arrival, kind, number)]."""
 
     def __init__(self, rate, seconds, seed):
         draw = random.Random(seed)
@@ -109,8 +110,8 @@ class Clients:
         self.list = [(t, k, draw.randrange(1 << 20)) for t, k in zip(times, kinds)]
 
     def visit(self, server):
-        """All of them, each in its own thread; what each of them got, and the seconds until the last
-        was done."""
+        """Runs all clients, each in its own thread. Returns each client's result, and the
+        seconds until the last was done."""
         out = [None] * len(self.list)
         begin = time.monotonic() + 0.1
 
@@ -142,7 +143,7 @@ def figures(waits):
 
 
 def summary(rounds):
-    """Of all rounds of one server at one load, [(what each client got, seconds)]."""
+    """Sums up all rounds of one server at one load: [(the clients' results, seconds)]."""
     got = [r for results, _ in rounds for r in results]
     drawn = [r for r in got if r["status"] == 200]
     out = {kind: figures([r["wait_s"] for r in drawn if r["kind"] == kind]) for kind in STEPS}
@@ -153,7 +154,8 @@ def summary(rounds):
 
 
 def capacity(server, seconds):
-    """Images a second, one after the other, half of them short; and the seconds of each kind."""
+    """Returns the images a second when they are drawn one after the other, half of them short,
+    and the median seconds of each kind."""
     took = {kind: [] for kind in STEPS}
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -166,8 +168,8 @@ def capacity(server, seconds):
 
 
 class Flood:
-    """FLOOD requests of one caller at a time for 30 steps, in the background; what is refused is sent
-    again a second later."""
+    """In the background, keeps FLOOD requests of one caller in flight, for 30 steps each. A
+    refused request is sent again a second later."""
 
     def __init__(self, server):
         self.server, self.ended, self.refused, self.failed = server, False, 0, []
@@ -190,7 +192,7 @@ class Flood:
     def __enter__(self):
         for thread in self.threads:
             thread.start()
-        while self.refused < FLOOD // 2 and not self.failed:  # so the queue is full
+        while self.refused < FLOOD // 2 and not self.failed:  # until the queue is full
             time.sleep(0.05)
         return self
 
@@ -201,7 +203,8 @@ class Flood:
 
 
 def fairness(server, rounds):
-    """The waits of a caller for 30 steps, one picture at a time: alone, and beside a flood."""
+    """Measures the waits of a caller that asks for one picture of 30 steps at a time: alone, and
+    during a flood."""
     def waits():
         out = []
         for number in range(rounds):
@@ -221,20 +224,20 @@ def fairness(server, rounds):
 
 
 def check_fairness(measured):
-    """As check_bars, of medians."""
+    """Compares the medians with the limit. Returns an entry like those of check_bars."""
     ratio = measured["beside"]["p50"] / measured["alone"]["p50"]
     return {"load": "flood", "bar": f"p50 of another caller: at most {FLOOD_BAR:g}x alone", "ratio": ratio,
             "met": ratio <= FLOOD_BAR}
 
 
 def compare(first, second):
-    """How many pictures both drew, and how many of them differ."""
+    """Returns the number of pictures that both drew, and how many of them differ."""
     pairs = [(a["hash"], b["hash"]) for a, b in zip(first, second) if a["hash"] and b["hash"]]
     return len(pairs), sum(a != b for a, b in pairs)
 
 
 def check_bars(results):
-    """[(load, text, figure, met)]"""
+    """Returns a list of {"load", "bar", "ratio", "met"}."""
     out = []
     for load, text, (part, figure), comparison, factor in BARS:
         both = results.get(str(load))
@@ -298,7 +301,7 @@ def report(record):
 
 
 def measure(options, record):
-    """Fills the record's results and pictures compared."""
+    """Fills in the record's results and the number of pictures compared."""
     os.makedirs(options.work, exist_ok=True)
     os.makedirs(options.out, exist_ok=True)
     log = open(os.path.join(options.work, "bench-serving.log"), "w", encoding="utf-8")

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""How fast LoRAs are trained and in how much memory: `latentd train` beside the same loop in diffusers + peft, rank
-16 on the attention layers, and what full size takes.
+"""How fast LoRAs are trained, and with how much memory: `latentd train` compared with the same loop
+in diffusers + peft (rank 16 on the attention layers), and the cost at full size.
 
     scripts/bench-training [--parts small,256,512,memory,full] [--quick] [--rounds N] [--steps N]
                            [--dtypes f32,bf16] [--model FOLDER] [--threads 2]
 
-Rounds take turns: each asks latentd (a new process each time, whose first step does not count) and diffusers + peft
-(a process that stays up, and stands still meanwhile) for a few steps in f32 and in bf16, in an order that rotates.
-Latents and texts are encoded before the steps that count. Images a second are the median of all steps; memory is
+Each round asks latentd (a new process each time, whose first step does not count) and diffusers +
+peft (a process that keeps running and is idle in between) for a few steps in f32 and in bf16, in a
+rotating order. Latents and texts are encoded before the counted steps. Images a second are the
+median of all steps; memory is
 the process's peak, loading, encoding and file mappings included.
 
 The parts can be measured one at a time: OUT/training-<processor>.json keeps the others, and the report is made
-from all of them. --quick takes one round of one step and writes nothing. Exits with 1 when a bar is missed.
+from all of them. --quick takes one round of one step and writes nothing. Exits with 1 if a limit is
+not met.
 """
 
 import argparse
@@ -34,10 +36,11 @@ CAPTION = "a red house on green hills"
 PRECISION = {"f32": "no", "bf16": "bf16"}
 
 
-# --- diffusers + peft, a process of its own ---
+# --- diffusers + peft, in a separate process ---
 
 def worker(what):
-    """Prints what it is, then for each line with a number the seconds of so many steps, and its peak."""
+    """Prints its versions. Then for each input line with a number, makes that many steps and
+    prints their seconds and the peak memory."""
     import diffusers
     import peft
     import torch
@@ -49,7 +52,7 @@ def worker(what):
     torch.manual_seed(0)
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[what["dtype"]]
     model, batch = what["model"], what["batch"]
-    with torch.no_grad():  # what both do once, before the steps
+    with torch.no_grad():  # done once before the steps, as latentd does
         tokenizer = CLIPTokenizer.from_pretrained(model, subfolder="tokenizer")
         text = CLIPTextModel.from_pretrained(model, subfolder="text_encoder", dtype=dtype)
         ids = tokenizer([CAPTION], padding="max_length", max_length=77, return_tensors="pt").input_ids
@@ -74,7 +77,8 @@ def worker(what):
         noise = torch.randn_like(latents)
         timesteps = torch.randint(0, 1000, (batch,))
         noisy = scheduler.add_noise(latents, noise, timesteps).to(dtype)
-        # As accelerate runs diffusers' script: factors in f32, frozen weights and products in bf16.
+        # As in diffusers' script with accelerate: factors in f32, frozen weights and products in
+        # bf16.
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
             prediction = unet(noisy, timesteps, context).sample
         torch.nn.functional.mse_loss(prediction.float(), noise.float()).backward()
@@ -96,7 +100,7 @@ def worker(what):
 
 
 class Diffusers:
-    """The worker, loaded and after its first step."""
+    """The worker process, loaded and after its first step."""
 
     def __init__(self, part, dtype, options):
         what = {**vars(part), "dtype": dtype, "model": options.model_of(part), "threads": options.threads}
@@ -112,7 +116,7 @@ class Diffusers:
         return json.loads(line)
 
     def steps(self, count):
-        """(seconds of each, the peak so far)"""
+        """Makes `count` steps. Returns (the seconds of each, the peak memory so far)."""
         self.process.stdin.write(f"{count}\n")
         self.process.stdin.flush()
         got = self._answer()
@@ -137,7 +141,7 @@ def make_pictures(folder, count, resolution):
 
 
 class Latentd:
-    """`latentd train` on random pictures, in a process for each call."""
+    """Runs `latentd train` on random pictures, in a new process for each call."""
 
     def __init__(self, part, dtype, options):
         self.part, self.options = part, options
@@ -151,7 +155,7 @@ class Latentd:
         self.job = job
 
     def steps(self, count):
-        """(seconds of each step but the first, the peak)"""
+        """Returns (the seconds of each step but the first, the peak memory)."""
         out = os.path.join(self.work, "out")
         shutil.rmtree(out, ignore_errors=True)
         config = os.path.join(self.work, "job.json")
@@ -181,7 +185,7 @@ def summary(seconds, peak, batch, software):
 
 
 def measure_part(part, options):
-    """{"latentd f32": figures, "diffusers f32": ...}"""
+    """Returns {"latentd f32": figures, "diffusers f32": ...}."""
     rounds, steps = options.rounds or part.rounds, options.steps or part.steps
     peers = {f"{name} {dtype}": kind(part, dtype, options) for dtype in options.dtypes
              for name, kind in (("latentd", Latentd), ("diffusers", Diffusers))}

@@ -1,4 +1,5 @@
-"""What scripts/bench-training measures, its bars, and its tables, from the figures that bench_training.py took."""
+"""The parts, limits and tables of scripts/bench-training, from the figures that
+bench_training.py measured."""
 
 import dataclasses
 
@@ -13,7 +14,7 @@ class Part:
     bundled: bool = False
     checkpointing: bool = False
     rounds: int = 3
-    steps: int = 2  # of each round
+    steps: int = 2  # in each round
     method: str = "lora"
     group: str = ""
     dtype: str = "f32"
@@ -25,7 +26,7 @@ PARTS = {
     "256": Part("full size, 256x256", 256, 1, rounds=4, steps=3),
     "512": Part("full size, 512x512, checkpointed", 512, 1, checkpointing=True, rounds=2),
 }
-# latentd alone
+# latentd only
 MEMORY = {
     "lora-1": Part("LoRA, 512x512, bf16, checkpointed, batch 1", 512, 1, checkpointing=True, dtype="bf16",
                    group="memory", bar_bytes=3.5e9),
@@ -38,12 +39,13 @@ SPEED_BAR, SPEED_GOAL, MEMORY_BAR = 1.4, 2.0, 0.85
 
 
 def fastest(figures, name):
-    """The dtype in which it trains most images a second."""
+    """Returns the key of the dtype in which it trains the most images a second."""
     return max((key for key in figures if key.startswith(name)), key=lambda key: figures[key]["images_per_s"])
 
 
 def pairs(figures):
-    """[(words, latentd's figures, diffusers' figures)]: each in its faster dtype, then both in f32."""
+    """Returns [(words, latentd's figures, diffusers' figures)]: each in its faster dtype, then
+    both in f32."""
     ours, theirs = fastest(figures, "latentd"), fastest(figures, "diffusers")
     words = f"each in its faster dtype ({ours.split()[1]}, {theirs.split()[1]})"
     out = [(words, figures[ours], figures[theirs])]
@@ -53,7 +55,7 @@ def pairs(figures):
 
 
 def check_bars(record):
-    """[{"bar", "measured", "met"}] of what was measured."""
+    """Returns [{"bar", "measured", "met"}] for the measured parts."""
     out = []
     for name, part in PARTS.items():
         if name not in record["parts"]:
@@ -82,7 +84,7 @@ def row(part, key, figures):
 
 
 def report(record):
-    """The record as Markdown."""
+    """Returns the record as Markdown."""
     about = record["machine"]
     lines = [
         f"# Training on {about['cpu']}, {about['threads']} threads",

@@ -1,5 +1,5 @@
-"""Blurred masks and filled pictures: tests/pictures/blurs/*.png. The Gaussian is OpenCV's formula in float64, the
-fill is Pillow's own GaussianBlur and alpha_composite.   usage: blurs.py"""
+"""Writes blurred masks and filled pictures: tests/pictures/blurs/*.png. The Gaussian is OpenCV's
+formula in float64; the fill is Pillow's own GaussianBlur and alpha_composite. usage: blurs.py"""
 import os
 
 import numpy as np
@@ -16,7 +16,7 @@ def gaussian(values, sigma, axis):
     weights /= weights.sum()
     pad = [(0, 0), (0, 0)]
     pad[axis] = (radius, radius)
-    padded = np.pad(values.astype(np.float64), pad, mode="reflect")  # without the edge itself
+    padded = np.pad(values.astype(np.float64), pad, mode="reflect")  # mirrors without repeating the edge
     out = sum(w * np.take(padded, np.arange(i, i + values.shape[axis]), axis) for i, w in enumerate(weights))
     return np.floor(out + 0.5).astype(np.uint8)
 

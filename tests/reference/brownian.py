@@ -1,5 +1,6 @@
-"""Writes tests/engine/data/brownian.json: what torchsde's Brownian tree, asked as diffusers'
-DPMSolverSDEScheduler and k-diffusion's SDE samplers ask it, draws between the sigmas of a run.
+"""Writes tests/engine/data/brownian.json: the draws of torchsde's Brownian tree between the sigmas
+of a run, when it is called as diffusers' DPMSolverSDEScheduler and k-diffusion's SDE samplers call
+it.
 
 usage: python tests/reference/brownian.py        (torchsde 0.2.6, diffusers 0.42.1, torch 2.15.0)
 """
@@ -25,12 +26,13 @@ def exponential(low, high, n):
 
 
 def steps(sigmas):
-    """From each sigma to the next."""
+    """Spans from each sigma to the next."""
     return list(zip(sigmas, sigmas[1:]))
 
 
 def with_midpoints(sigmas):
-    """As DPM++ SDE asks: to the middle in log sigma, then from the same sigma to the next."""
+    """The spans of DPM++ SDE: from each sigma to the middle in log sigma, then from the same
+    sigma to the next one."""
     out = []
     for a, b in zip(sigmas, sigmas[1:]):
         t, t_next = a.log().neg(), b.log().neg()
@@ -40,7 +42,7 @@ def with_midpoints(sigmas):
     return out
 
 
-# seed, shape of one image's latents, sigmas, how they are asked, the generators' device
+# seed, shape of one image's latents, sigmas, function that makes the spans, the generators' device
 CASES = [
     (0, (4, 2, 2), karras(*SD15, 5), steps),
     (7, (4, 3, 5), karras(*SD15, 12), with_midpoints),
@@ -53,7 +55,7 @@ CASES = [
 
 
 def main():
-    warnings.simplefilter("ignore")  # rounding may put a sigma just outside
+    warnings.simplefilter("ignore")  # rounding may move a sigma out of range
     out = []
     for seed, shape, sigmas, ask in CASES:
         sigmas = torch.tensor(sigmas, dtype=torch.float32)
@@ -64,7 +66,7 @@ def main():
         out.append({"seed": str(seed), "count": draws[0].numel(),
                     "low": sigmas.min().item(), "high": sigmas.max().item(),
                     "spans": [[a.item(), b.item()] for a, b in asked],
-                    # The first values of each, and the sum of all.
+                    # The first values of each draw, and the sum of all its values.
                     "draws": [[float(f"{v:.9g}") for v in d[:16].tolist()] for d in draws],
                     "sums": [d.double().sum().item() for d in draws]})
     sequences = []

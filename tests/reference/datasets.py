@@ -1,10 +1,10 @@
-"""Records how kohya's sd-scripts choose buckets, how torchvision sizes and centres, and how diffusers'
-script for inpainting draws masks.
+"""Records how kohya's sd-scripts choose buckets, how torchvision resizes and crops, and how
+diffusers' inpainting script draws masks.
 
 usage: datasets.py FILE        (tests/train/datasets/datasets.json)
 
-make_bucket_resolutions, BucketManager.select_bucket, Resize, CenterCrop and random_mask are written
-down here as their sources have them; Python's random, numpy and Pillow (13.0.0 was used) are themselves.
+make_bucket_resolutions, BucketManager.select_bucket, Resize, CenterCrop and random_mask are copied
+here from their sources; Python's random, numpy and Pillow (13.0.0 was used) are the real libraries.
 """
 import json
 import math
@@ -56,7 +56,7 @@ def select(resolution, low, high, step, no_upscale, width, height):
 
 
 def plain(size, width, height):
-    """[resized width, height, centre's top, left]"""
+    """Returns [resized width, height, top and left of the centre crop]."""
     short, long = (width, height) if width <= height else (height, width)
     new_short, new_long = size, int(size * long / short)
     w, h = (new_short, new_long) if width <= height else (new_long, new_short)
@@ -98,7 +98,7 @@ def main():
                     width, height = draws.choice(sizes)
                 out["places"].append([*o, int(no_upscale), width, height,
                                       *select(*o, no_upscale, width, height)])
-    tied = (160, 64, 320, 64)  # 500x400 is as far from 128x128 as from 192x128
+    tied = (160, 64, 320, 64)  # 500x400 is equally far from 128x128 and 192x128
     out["places"].append([*tied, 0, 500, 400, *select(*tied, False, 500, 400)])
     for size in 512, 128, 640:
         for _ in range(20):

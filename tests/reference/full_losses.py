@@ -2,7 +2,8 @@
 tests/train/full_test.c, what a rounding of the start moves them by, and a few of the numbers that are saved in the
 end: the averaged ones with EMA.
 
-usage: python tests/reference/full_losses.py [NAME...]     (of cases; the others stay as they are recorded)
+usage: python tests/reference/full_losses.py [NAME...]     (names of cases; the other cases keep
+their recordings)
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0; float32 on the CPU, "bf16" in autocast)
 
 The loop is that of train_text_to_image.py, random as train_losses.py says. The UNet is the bundled checkpoint's, or
@@ -35,19 +36,20 @@ CASES = {
     "sd2": {"train_batch_size": 2, "learning_rate": 1e-4, "prediction_type": "v_prediction", "snr_gamma": 5.0},
     "bf16": {"train_batch_size": 2, "learning_rate": 1e-4, "mixed_precision": "bf16"},
 }
-# Saved numbers that are recorded: the first four of each tensor.
+# The saved tensors whose first four numbers are recorded.
 FINALS = ["conv_in.bias", "mid_block.attentions.0.transformer_blocks.0.attn1.to_v.weight",
           "mid_block.attentions.0.transformer_blocks.0.ff.net.0.proj.weight", "conv_norm_out.weight",
           "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k.weight"]
 
 
 def fits(name, pattern):
-    """A name with the pattern in it; '*' stands for anything."""
+    """Whether the name contains the pattern; '*' matches anything."""
     return re.search(".*".join(re.escape(part) for part in pattern.split("*")), name) is not None
 
 
 def groups_of(model, config, rate):
-    """One for each parameter, with the rate and weight decay of the first pattern that fits."""
+    """Returns a group for each parameter, with the rate and weight decay of the first pattern
+    that matches."""
     groups = []
     for name, parameter in model.requires_grad_(True).named_parameters():
         fitting = next((g for g in config.get("parameter_groups", []) if fits(name, g["pattern"])), {})
@@ -88,7 +90,7 @@ class Job:
             self.average = EMAModel(self.unet.parameters(), decay=config["ema_decay"])
 
     def loss(self, posteriors, batch):
-        """Of a batch: the pictures' numbers."""
+        """Returns the loss of a batch, a list of picture numbers."""
         mean = torch.cat([posteriors[i].mean for i in batch])
         std = torch.cat([posteriors[i].std for i in batch])
         latents = (mean + std * torch.randn(mean.shape)) * self.scaling_factor

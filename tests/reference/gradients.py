@@ -2,11 +2,11 @@
 diffusers' and transformers' models, whole and with peft's adapters (tests/models/gradients_test.c).
 
 A case is a model, what is trained and a number of rows; a small model's comes with the error that all of
-its gradients together have with the model in bfloat16. The loss is <output, "d_out">. Of each
-parameter's gradient g, in the order of their names, four numbers <g, v> for random vectors v and
-|g| are kept: the mean square of <error, v> is |error|^2, so no error can hide. One gradient of each
-case is kept whole. Inputs, factors and v follow from their names (small_models.py); the small models'
-weights do too, a folder's are its own.
+its gradients together have with the model in bfloat16. The loss is <output, "d_out">. For each
+parameter's gradient g, sorted by name, it keeps |g| and four numbers <g, v> with random vectors v:
+the mean square of <error, v> is |error|^2, so every error shows. One gradient of each case is kept
+whole. Inputs, factors and v are generated from their names (small_models.py), and so are the small
+models' weights; a folder has its own weights.
 
 usage: python tests/reference/gradients.py                               the committed cases
        python tests/reference/gradients.py FOLDER OUT.safetensors WHAT...  by hand, of any checkpoint
@@ -40,7 +40,7 @@ vectors = [numpy.zeros(0)] * PROJECTIONS
 
 
 def project(gradient):
-    """|g| and the products with the vectors."""
+    """Returns |g| and the products with the vectors."""
     g = gradient.detach().double().reshape(-1).numpy()
     if len(vectors[0]) < len(g):
         for i in range(PROJECTIONS):
@@ -55,7 +55,8 @@ def is_target(name, module, what):
 
 
 def add_factors(model, prefix, what):
-    """peft's layers, whose factors follow from the layers' names; their parameters by name."""
+    """Adds peft's layers, whose factors are generated from the layers' names. Returns their
+    parameters by name."""
     targets = [name for name, module in model.named_modules() if is_target(name, module, what)]
     config = LoraConfig(r=RANK[what], lora_alpha=SCALE * RANK[what], target_modules=targets)
     model.add_adapter(config)
@@ -85,7 +86,8 @@ def trained_parameters(model, prefix, what):
 
 
 def gradients(trained, dtype, rows, unet, text_encoder, size):
-    """Those of the trained parameters, by name; of the context too where no text encoder makes it."""
+    """Returns the gradients of the trained parameters by name, and the context's if there is no
+    text encoder."""
     channels, (h, w) = unet.config.in_channels, size
     d_out = signal("d_out", (rows, h, w, unet.config.out_channels)).permute(0, 3, 1, 2)
     latents = signal("latents", (rows, h, w, channels)).permute(0, 3, 1, 2)
@@ -111,7 +113,7 @@ def record(out, case, what, rows, unet, text_encoder, size):
     trained = trained_parameters(unet, "", what)
     if text_encoder:
         trained |= trained_parameters(text_encoder, "text_model.", what)
-    # a checkpoint of full size has no room in float64
+    # A full-size checkpoint does not fit in memory in float64.
     exact = torch.float64 if unet.num_parameters() < 1e8 else torch.float32
     found = gradients(trained, exact, rows, unet, text_encoder, size)
     names = sorted(found)

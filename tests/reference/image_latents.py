@@ -1,14 +1,17 @@
-"""Writes tests/engine/data/images/latents.safetensors: what diffusers' StableDiffusionImg2ImgPipeline
-and StableDiffusionInpaintPipeline draw with the bundled checkpoint, in float32 on the CPU: for every
-scheduler that diffusers has, image to image, and inpainting by a UNet of 4 and of 9 channels; and for
-the other fields of such a request. For 9 channels the bundled UNet's conv_in gets five more, drawn by
+"""Writes tests/engine/data/images/latents.safetensors: what diffusers'
+StableDiffusionImg2ImgPipeline and StableDiffusionInpaintPipeline draw with the bundled checkpoint,
+in float32 on the CPU. There are cases for every scheduler that diffusers has (image to image, and
+inpainting by a UNet of 4 and of 9 channels), and for the other fields of such a request. For 9
+channels the bundled UNet's conv_in gets five more, drawn by
 torch.randn with seed 9, times 0.05.
 
-Picture and mask are made by the formulas below, in the test likewise. Each case says in `moved` how far
-diffusers' own latents move, as a share of their norm, when every value of the first sample moves by one
-rounding, up or down by lot.
+The formulas below make picture and mask; the test has the same formulas. Each case says in `moved`
+how far
+diffusers' own latents move, as a share of their norm, when every value of the first sample moves by
+one rounding, randomly up or down.
 
-The cases travel as JSON in the file's metadata; `weights_sum` there ties the file to the weights, so
+The cases are stored as JSON in the file's metadata; `weights_sum` there ties the file to the
+weights, so
 run this again whenever share/tiny-sd changes.
 
 usage: python tests/reference/image_latents.py    (diffusers 0.42.1, torch 2.15.0)
@@ -18,7 +21,7 @@ import dataclasses
 import json
 import warnings
 
-import latents  # first: it holds torch to AVX2
+import latents  # first: it restricts torch to AVX2
 import numpy
 import torch
 from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline, UNet2DConditionModel
@@ -36,11 +39,11 @@ KINDS = ("img2img", "inpaint", "inpaint9")
 def cases():
     for name, row in SCHEDULERS.items():
         if row.sampler:
-            continue  # k-diffusion's: diffusers has no pipeline for them
+            continue  # k-diffusion's, without a diffusers pipeline
         for kind in KINDS:
             yield {"scheduler": name, "kind": kind, "strength": 0.7}
     for kind in KINDS:
-        yield {"kind": kind}  # diffusers' own strength
+        yield {"kind": kind}  # with diffusers' default strength
         yield {"kind": kind, "strength": 0.2, "steps": 9}  # one step
         yield {"kind": kind, "scheduler": "ddim", "options": {"eta": 0.5}, "num_images": 2}
         yield {"kind": kind, "scheduler": "euler_ancestral", "guidance_scale": 1.0, "strength": 0.5}
@@ -90,7 +93,7 @@ def draw(pipe, config, case, move=None):
         image, white = (pipe.image_processor.resize(i.convert("RGB"), height, width, resize_mode="crop")
                         for i in (image, white))
     drawn = []
-    for seed in seeds:  # each as by itself
+    for seed in seeds:  # each seed drawn alone
         own = row
         if "noise_sampler_seed" in row.extra:
             own = dataclasses.replace(row, extra={"noise_sampler_seed": [seed]})

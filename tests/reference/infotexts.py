@@ -1,11 +1,13 @@
-"""What AUTOMATIC1111's parse_generation_parameters makes of infotexts, by Python's own re, json and str:
-writes tests/server/sdapi/infotexts.json.   usage: infotexts.py"""
+"""Writes tests/server/sdapi/infotexts.json: the results of AUTOMATIC1111's
+parse_generation_parameters for infotexts, computed with Python's own re, json and str. usage:
+infotexts.py"""
 import json
 import os
 import random
 import re
 
-# A parameter: a name of two characters or more, a colon, and a quoted text or all up to a comma.
+# A parameter: a name of at least two characters, a colon, and a quoted text or everything up to a
+# comma.
 PARAMETER = re.compile(r'\s*(\w[\w \-/]+):\s*("(?:[^\\"]|\\.)+"|[^,]*)(?:,|$)')
 MISSING = {"Hires sampler": "Use same sampler", "Hires checkpoint": "Use same checkpoint", "Hires prompt": "",
            "Hires negative prompt": "", "Mask mode": "Inpaint masked", "Masked content": "original",

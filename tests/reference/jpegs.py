@@ -1,12 +1,12 @@
-"""Writes small JPEG files of every kind that is read, and what Pillow makes of them.
+"""Writes small JPEG files of every supported kind, and Pillow's results for them.
 
 usage: jpegs.py FOLDER        (tests/pictures/jpegs)
 
 FOLDER gets jpegs.bin, the files one after the other, and jpegs.tsv with a line
-"NAME BYTES WIDTH HEIGHT SHA256" for each: the size that the picture has the right way up, and the
-digest of its pixels as ImageOps.exif_transpose(...).convert("RGB") gives them.
-Needs Pillow (13.0.0 was used, with its libjpeg-turbo 3.2.0), numpy, and, for what Pillow does not
-write, cjpeg (libjpeg-turbo-progs 2.1.5).
+"NAME BYTES WIDTH HEIGHT SHA256" for each: the picture's upright size, and the digest of its pixels
+as ImageOps.exif_transpose(...).convert("RGB") gives them.
+Needs Pillow (13.0.0 was used, with its libjpeg-turbo 3.2.0), numpy, and cjpeg for the kinds that
+Pillow cannot write (libjpeg-turbo-progs 2.1.5).
 """
 import hashlib
 import io
@@ -20,15 +20,15 @@ import numpy as np
 from PIL import Image, ImageOps
 
 SIZES = [(1, 1), (7, 5), (8, 8), (17, 9), (33, 31), (40, 24)]
-# Of luma and both chromas, as cjpeg takes them: 4:4:0, 4:1:1, 4:1:0, three to one, chromas that differ, only
-# blue halved, luma halved, four rows, and a mixture.
+# Sampling of luma and both chromas, in cjpeg's notation: 4:4:0, 4:1:1, 4:1:0, three to one,
+# different chromas, only blue halved, luma halved, four rows, and a mixture.
 SAMPLINGS = ["1x2,1x1,1x1", "4x1,1x1,1x1", "4x2,1x1,1x1", "3x1,1x1,1x1", "2x2,2x1,1x2", "2x2,1x1,2x2",
              "1x1,2x2,2x2", "1x4,1x1,1x1", "2x1,1x2,1x1"]
 EXIF, ADOBE, SCAN = b"\xff\xe1", b"\xff\xee", b"\xff\xda"
 
 
 def photo(width, height):
-    """Gradients, edges and noise: [height][width][3]."""
+    """Returns gradients, edges and noise: [height][width][3]."""
     y, x = np.mgrid[0:height, 0:width]
     planes = [127 + 120 * np.sin(x / 5 + y / 9), 255 * ((x // 6 + y // 4) % 2), 255 * x / width]
     noise = np.random.default_rng(width * 1000 + height).normal(0, 9, (height, width, 3))
@@ -61,7 +61,7 @@ def exif(orientation, big):
 
 
 def adobe(file, transform):
-    """The file with another transform in Adobe's marker; with None, without the marker."""
+    """Returns the file with another transform in Adobe's marker; None: without the marker."""
     at = file.index(ADOBE)
     if transform is None:
         return file[:at] + file[at + 16:]
@@ -104,7 +104,7 @@ def files():
     yield "rgb_by_name", cjpeg(image, "-rgb", "-quality", "90")
     yield "no_restart_tables", pillow(image, optimize=True)
     yield "fine_tables", pillow(image, qtables=[[1] * 64, [2] * 64])
-    yield "wide_tables", cjpeg(image, "-quality", "2")  # of 16 bits: an extended file
+    yield "wide_tables", cjpeg(image, "-quality", "2")  # 16-bit tables make an extended file
     yield "from_three_scans", in_scans(image, "0;\n1;\n2;\n")
     yield "from_two_scans", in_scans(image, "0 2;\n1;\n", "-sample", "2x1")
     yield "bits_one_by_one", in_scans(image, "0 1 2: 0-0, 0, 2;\n0: 1-63, 0, 3;\n0 1 2: 0-0, 2, 1;\n"
@@ -119,13 +119,13 @@ def files():
         yield f"inks_of_an_unknown_transform{name}", adobe(inks, 7)
     yield "adobe_without_transform", adobe(pillow(image, keep_rgb=True, quality=90), 0)
     yield "adobe_ycc", adobe(pillow(image, keep_rgb=True, quality=90), 1)
-    # Scans that never come: libjpeg smooths what has no details yet. Not of 4:2:0, where versions 2.1.5
-    # and 3.2.0 smooth differently.
+    # Missing scans: libjpeg smooths areas whose details are missing. Not with 4:2:0, where versions
+    # 2.1.5 and 3.2.0 smooth differently.
     whole = pillow(image, quality=80, subsampling=0, progressive=True)
     starts = [at for at in range(len(whole)) if whole[at:at + 2] == SCAN]
     for count in 1, 3, 6, len(starts) - 1:
         yield f"first_scans{count}", whole[:starts[count]] + b"\xff\xd9"
-    # Bits that are not what they were: libjpeg guesses.
+    # Damaged bits: libjpeg guesses the values.
     whole = pillow(image, quality=80, restart_marker_blocks=2)
     scan = whole.index(SCAN) + 14
     for at in range(scan, len(whole) - 2, (len(whole) - scan) // 8):

@@ -1,5 +1,6 @@
-"""k-diffusion's samplers over the sigmas of a scheduler of diffusers, for tests/reference/schedulers.py
-and latents.py, and float32 functions that do not depend on the processor. (k-diffusion 0.1.1.post1)"""
+"""Runs k-diffusion's samplers over the sigmas of a diffusers scheduler, for
+tests/reference/schedulers.py and latents.py. Also float32 functions that do not depend on the
+processor. (k-diffusion 0.1.1.post1)"""
 
 import contextlib
 import importlib.util
@@ -9,14 +10,15 @@ import unittest.mock
 import numpy
 import torch
 
-# What the package imports for training and its measures, and its samplers and wrappers never use.
+# Packages that k-diffusion imports only for training and its metrics; its samplers and wrappers do
+# not use them.
 ABSENT = ("clip", "cleanfid", "cleanfid.inception_torchscript", "dctorch", "einops", "jsonmerge",
           "skimage", "torchvision", "torchvision.transforms")
 
 
 @contextlib.contextmanager
 def made_up_modules():
-    """In a `with` block those of ABSENT that are not installed can be imported, and do nothing."""
+    """In a `with` block, packages of ABSENT that are not installed can be imported as dummies."""
     roots = {name for name in ABSENT if "." not in name and not importlib.util.find_spec(name)}
     names = [name for name in ABSENT if name.split(".")[0] in roots]
     sys.modules.update((name, unittest.mock.MagicMock()) for name in names)
@@ -32,10 +34,10 @@ with made_up_modules():
 def round_rightly():
     """Makes float32 square roots, logarithms and exponentials the nearest float32 to the true value.
 
-    torch leaves them to MKL or SLEEF, which miss the last bit of some on some processors (on AMD's
-    even of 18 % of the square roots, sigmas among them), so that what diffusers draws depends on the
-    processor: by a rounding, which 1,000 steps or a difference of logarithms amplify, and by more
-    where Brownian noise hangs on a sigma's millionths."""
+    torch uses MKL or SLEEF for them, whose last bit is sometimes wrong on some processors (on AMD's
+    for 18 % of the square roots, including sigmas). So diffusers' results depend on the processor:
+    by one rounding, which 1,000 steps or a difference of logarithms amplify, and by more where
+    Brownian noise depends on the millionths of a sigma."""
 
     def rounded(function):
         def call(x, *rest):
@@ -49,13 +51,13 @@ def round_rightly():
         setattr(torch.Tensor, name, rounded(getattr(torch.Tensor, name)))
     power, root, logarithm = torch.Tensor.__pow__, rounded(torch.Tensor.__pow__), numpy.log
     torch.Tensor.__pow__ = lambda x, y: root(x, y) if y == 0.5 else power(x, y)
-    # DEIS gives numpy its float32 tensors.
+    # DEIS passes its float32 tensors to numpy.
     numpy.log = lambda x, *rest, **named: (
         x.log() if isinstance(x, torch.Tensor) else logarithm(x, *rest, **named))
 
 
 class SampleDenoiser(k_diffusion.external.DiscreteEpsDDPMDenoiser):
-    """A model that predicts the picture itself, for which the package has no wrapper."""
+    """For a model that predicts the picture itself; the package has no wrapper for it."""
 
     def forward(self, x, sigma):
         _, c_in = self.get_scalings(sigma)
@@ -63,9 +65,10 @@ class SampleDenoiser(k_diffusion.external.DiscreteEpsDDPMDenoiser):
 
 
 class Denoiser:
-    """What a sampler calls: the package's own wrapper of model(scaled sample, timestep), with the
-    scheduler's own timestep where a step starts. has_middle(i) says whether step i asks a second time.
-    `lots` moves every value of every sample by one rounding, up or down."""
+    """The denoiser that a sampler calls: the package's own wrapper of model(scaled sample,
+    timestep), but with the scheduler's own timestep at the start of a step. has_middle(i)
+    says whether step i calls it a second time. `lots` is a generator: every value of every
+    sample is moved by one rounding, randomly up or down."""
 
     WRAPPERS = {"epsilon": k_diffusion.external.DiscreteEpsDDPMDenoiser,
                 "v_prediction": k_diffusion.external.DiscreteVDDPMDenoiser, "sample": SampleDenoiser}
@@ -98,8 +101,9 @@ class Denoiser:
 
 
 def sample(name, noise, scheduler, model, start, generators, seeds, eta, lots=None):
-    """sample_NAME from `start` with fresh noise of the generators, or Brownian of the seeds, down the
-    scheduler's sigmas. [(timestep, sample after the evaluation), ...]"""
+    """Runs sample_NAME from `start` through the scheduler's sigmas, with fresh noise from the
+    generators or Brownian noise from the seeds. Returns [(timestep, sample after the
+    evaluation), ...]."""
     samplers, sigmas = k_diffusion.sampling, scheduler.sigmas
 
     def has_middle(i):

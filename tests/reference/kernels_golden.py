@@ -1,6 +1,6 @@
 """Writes tests/kernels/reference_golden.h: each operation of the reference on small inputs, by torch.
 
-Inputs come from a generator that the test has, too: value i of stream s is
+Inputs come from a generator that the test also has: value i of stream s is
 ((i * 7919 + s * 104729 + 12345) * 2654435761 mod 2^32) / 2^31 - 1, as f32.
 Run from the repository's root: python3 tests/reference/kernels_golden.py
 """

@@ -10,9 +10,9 @@ run this again whenever share/tiny-sd changes (it takes a few minutes). Torch is
 every x86 processor since Haswell draws the same bits.
 
 Schedulers that came later have a file each, tests/engine/data/latents/NAME.safetensors, with a case for
-every spacing and list of sigmas, v-prediction, other betas and zero terminal SNR; `latents.py NAME ...`
-writes these only. Those that k-diffusion's samplers define are drawn by these
-samplers, with what else the pipeline does about them.
+every spacing and list of sigmas, v-prediction, other betas and zero terminal SNR; `latents.py NAME
+...` writes only these. Schedulers that are defined by a k-diffusion sampler are drawn with that
+sampler, and with the rest of diffusers' pipeline.
 
 usage: python tests/reference/latents.py [NAME ...]
 (diffusers 0.42.1, transformers 5.23.0, torch 2.15.0, k-diffusion 0.1.1.post1)
@@ -25,7 +25,7 @@ import pathlib
 import sys
 import warnings
 
-# Read when torch is loaded.
+# torch reads these when it is loaded.
 os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
                "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
@@ -39,7 +39,7 @@ from schedulers import SCHEDULERS, make, ways_down
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "share/tiny-sd"
 FIRST = ("ddpm", "ddim", "pndm")
-MOVES = 4  # draws of the roundings
+MOVES = 4  # how often the roundings are drawn
 WEIGHTS = ("text_encoder/model", "unet/diffusion_pytorch_model", "vae/diffusion_pytorch_model")
 BASE = {"prompts": ["a red house on green hills at sunset"], "negative_prompt": "", "seed": 7,
         "num_images": 1, "steps": 25, "guidance_scale": 7.5, "guidance_rescale": 0.0, "clip_skip": 0,
@@ -83,7 +83,8 @@ def cases_of(name):
     yield {"scheduler": name, "steps": 12, "options": options, "guidance_scale": 4.0}
     predicts_v = {"prediction_type": "v_prediction"}
     spacings, lists = ways_down(row)
-    # What the two above do not have: the other ways down, predictions and betas.
+    # What the two cases above do not cover: the other spacings and lists of sigmas, predictions and
+    # betas.
     ways = [way for way in spacings[2:] + lists if not set(way) & {"use_karras_sigmas"}]
     for index, way in enumerate(ways):
         yield {"scheduler": name, "steps": 9, "seed": 20 + index, "options": way}
@@ -106,7 +107,7 @@ def weights_sum(folder):
 
 
 class Moved:
-    """In a `with` block, `pipe` starts from latents whose every value is one rounding off."""
+    """In a `with` block, `pipe` starts from latents in which every value is off by one rounding."""
 
     def __init__(self, pipe, seed):
         self.pipe, self.generator = pipe, torch.Generator().manual_seed(seed)
@@ -126,7 +127,8 @@ class Moved:
 
 
 def encode_chunks(pipe, text, clip_skip):
-    """As AUTOMATIC1111 without emphasis: pieces of 75 tokens, each encoded with its own marks."""
+    """Encodes as AUTOMATIC1111 does without emphasis: chunks of 75 tokens, each with its own
+    begin and end tokens."""
     tokenizer = pipe.tokenizer
     tokens = tokenizer(text, add_special_tokens=False).input_ids
     rows = []
@@ -141,8 +143,8 @@ def encode_chunks(pipe, text, clip_skip):
 
 
 class OwnTexts:
-    """In a `with` block the UNet takes the rows without guidance, then those with the prompt, each
-    with texts of its own length, which diffusers itself cannot put into one call."""
+    """In a `with` block the UNet takes the unconditional rows, then the conditional rows, each
+    with texts of its own length. diffusers itself cannot do that in one call."""
 
     def __init__(self, unet, texts):
         self.unet, self.texts = unet, texts
@@ -167,14 +169,15 @@ def draw_chunks(pipe, case, **arguments):
     negative = encode_chunks(pipe, case["negative_prompt"], 0)
     prompt = encode_chunks(pipe, case["prompts"][0], case["clip_skip"])
     with OwnTexts(pipe.unet, [negative, prompt]):
-        # Of the embeddings only the batch size is looked at.
+        # The pipeline uses only the batch size of these embeddings.
         return pipe(prompt_embeds=prompt, negative_prompt_embeds=torch.zeros_like(prompt),
                     **arguments).images
 
 
 @torch.no_grad()
 def draw_with_sampler(pipe, row, case, seeds, generators):
-    """As the pipeline draws latents of its own size, with a sampler of k-diffusion for its loop."""
+    """Draws latents of the pipeline's own size, with a sampler of k-diffusion instead of the
+    pipeline's loop."""
     pipe.scheduler.set_timesteps(case["steps"])
     prompt, negative = pipe.encode_prompt(case["prompts"], "cpu", case["num_images"], True,
                                           [case["negative_prompt"]] * len(case["prompts"]))
@@ -239,12 +242,12 @@ def write(pipe, config, path, listed, moves, picture=False):
 
 
 def main():
-    torch.set_num_threads(1)  # small tensors: threads only wait for each other
+    torch.set_num_threads(1)  # for small tensors one thread is faster
     k_diffusion_samplers.round_rightly()
-    warnings.filterwarnings("ignore", module="torchsde")  # a rounding outside of its range
+    warnings.filterwarnings("ignore", module="torchsde")  # a sigma out of range by one rounding
     pipe = StableDiffusionPipeline.from_pretrained(FOLDER, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
-    # diffusers 0.42.1 looks for the last norm under its old name when clip_skip is set.
+    # With clip_skip, diffusers 0.42.1 looks for the last norm under its old name.
     if not hasattr(pipe.text_encoder, "text_model"):
         object.__setattr__(pipe.text_encoder, "text_model", pipe.text_encoder)
     config = pipe.scheduler.config

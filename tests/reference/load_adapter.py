@@ -1,14 +1,14 @@
-"""Loads adapters that train/save_adapter.c wrote in diffusers, and compares what they draw with latentd's
-own drawing; and looks whether the programs that read kohya's files find every layer by its name. By hand, after
-work on the formats.
+"""Loads adapters written by train/save_adapter.c into diffusers, and compares the result with
+latentd's own drawing. Also checks that programs which read kohya's files find every layer by its
+name. Run it by hand, after work on the formats.
 
 usage: python tests/reference/load_adapter.py BUILD [CHECKPOINT]
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0, peft 0.21.2)
 
-kohya's names are compared with four that are found independently: sd-scripts' (networks/lora.py: the prefix, and the
-layer's name with underscores), diffusers' own convert_state_dict_to_kohya, and what AUTOMATIC1111
-(extensions-builtin/Lora/networks.py) and stable-diffusion.cpp (name_conversion.cpp) make of a name: the layer of the
-single-file checkpoint, and the diffusers name with its dots back.
+kohya's names are compared with four independent sources: sd-scripts (networks/lora.py: the prefix,
+and the layer's name with underscores), diffusers' own convert_state_dict_to_kohya, AUTOMATIC1111
+(extensions-builtin/Lora/networks.py), which turns a name into the single-file checkpoint's layer,
+and stable-diffusion.cpp (name_conversion.cpp), which puts the dots of the diffusers name back.
 """
 
 import json
@@ -62,7 +62,7 @@ def ours(build, checkpoint, file, folder):
 
 # --- names ---
 
-# Names in which stable-diffusion.cpp keeps underscores, of those that Stable Diffusion 1 and 2 have.
+# Words in which stable-diffusion.cpp keeps underscores, for the names of Stable Diffusion 1 and 2.
 SDCPP_KEEPS = ("self_attn", "out_proj", "q_proj", "k_proj", "v_proj", "to_k", "to_q", "to_v", "to_out", "text_model",
                "down_blocks", "mid_block", "up_block", "proj_in", "proj_out", "transformer_blocks", "conv_in", "conv_out",
                "time_emb_proj", "conv_shortcut", "time_embedding")
@@ -71,14 +71,15 @@ A1111_RESNET = {"conv1": "in_layers_2", "conv2": "out_layers_3", "time_emb_proj"
 
 
 def sdcpp_name(name):
-    """The dotted name of the layer; a token keeps its underscores wherever it is found."""
+    """Returns the layer's name with dots. The words above keep their underscores wherever they
+    occur."""
     kept = {at.start() + i for token in SDCPP_KEEPS for at in re.finditer(token, name)
             for i, letter in enumerate(token) if letter == "_"}
     return "".join("." if letter == "_" and i not in kept else letter for i, letter in enumerate(name))
 
 
 def a1111_name(name):
-    """The layer of the single-file checkpoint, with underscores."""
+    """Returns the single-file checkpoint's layer, with underscores."""
     def part(kind, layer):
         return f"{int(kind == 'attentions')}_{A1111_RESNET.get(layer, layer) if kind == 'resnets' else layer}"
 
@@ -108,7 +109,8 @@ def a1111_name(name):
 
 
 def layers_of(checkpoint):
-    """{kohya's name: (diffusers name, its name in a single file, shape of its weight)} of all there could be."""
+    """Returns {kohya's name: (diffusers name, single-file name, shape of its weight)} for all
+    possible layers."""
     out = {}
     unet = UNet2DConditionModel.from_pretrained(checkpoint, subfolder="unet")
     text = CLIPTextModel.from_pretrained(checkpoint, subfolder="text_encoder")
@@ -125,7 +127,8 @@ def layers_of(checkpoint):
 
 
 def names_fit(layers, files):
-    """Problems with the names and shapes of the kohya file; how many layers were looked at."""
+    """Checks the kohya file's names and shapes. Returns the problems and the number of layers
+    checked."""
     tensors = load_file(files["kohya"])
     problems = []
     names = sorted({key.split(".", 1)[0] for key in tensors})
@@ -147,7 +150,7 @@ def names_fit(layers, files):
     converted = convert_state_dict_to_kohya(
         {re.sub(r"lora(_linear_layer)?\.(down|up)", lambda m: "lora_" + "AB"[m[2] == "up"], key): value
          for key, value in load_file(files["diffusers"]).items()})
-    # diffusers numbers the text encoder as SDXL has it.
+    # diffusers numbers the text encoder as in SDXL.
     converted = {key.replace("lora_te1_", "lora_te_") for key in converted}
     if converted != set(tensors):
         problems.append(f"diffusers' converter names others: {sorted(converted ^ set(tensors))[:4]}")

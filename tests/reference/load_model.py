@@ -1,5 +1,5 @@
-"""Fine-tunes a checkpoint with `latentd train`, loads the folder that comes out in diffusers, and compares what it
-draws with latentd's own drawing: by hand, after work on what is saved.
+"""Fine-tunes a checkpoint with `latentd train`, loads the resulting folder into diffusers, and
+compares its drawing with latentd's own. Run it by hand, after work on saving.
 
 usage: python tests/reference/load_model.py BUILD [CHECKPOINT]
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0)

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 
-# Read when torch is loaded.
+# torch reads these when it is loaded.
 os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
                "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
@@ -59,7 +59,7 @@ def pipeline():
 
 
 def random_module(module, strength):
-    """Changes of about `strength` of the layer's own weights."""
+    """Makes a change whose norm is `strength` of the layer's own weights."""
     randomize("lora_latents/" + module.lora_name, module.named_parameters())
     with torch.no_grad():
         own = module.org_weight
@@ -94,7 +94,8 @@ def lycoris_file(name, modules):
 
 
 def make_files():
-    """The weights of those that diffusers does not read, and the text encoder's of those that it does."""
+    """Writes all files. Returns the weights of those that diffusers does not read, and the text
+    encoder's weights of the others."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     kohya = lycoris_file("kohya", [
@@ -131,7 +132,8 @@ def strengths(choice):
 
 
 def fuse(name):
-    """{layer: weight} of the text encoder with the whole file, as diffusers alone makes it."""
+    """Returns {layer: weight} of the text encoder with the whole file, as diffusers computes it
+    for this file alone."""
     pipe = pipeline()
     pipe.load_lora_weights(FOLDER, weight_name=f"{name}.safetensors")
     pipe.fuse_lora(components=["unet", "text_encoder"])
@@ -142,7 +144,7 @@ def fuse(name):
 
 
 def put(model, layers, strength):
-    """W + s (W'' - W), on top of what is there."""
+    """Adds s (W'' - W) to the model's current weights."""
     base = pipeline()
     base = base.unet if hasattr(model, "conv_in") else base.text_encoder
     for layer, weight in layers.items():
@@ -151,9 +153,9 @@ def put(model, layers, strength):
 
 
 def load(pipe, choices, text_weights):
-    """diffusers loads them, and weighs them in the UNet. (From a kohya file without out_proj, by which it
-    knows the names, diffusers 0.42.1 drops the text encoder's attention, so the text encoder is put
-    together from what the file's maker makes of it alone.)"""
+    """Lets diffusers load the files and weigh them in the UNet. If a kohya file has no out_proj,
+    diffusers 0.42.1 drops the text encoder's attention. So the text encoder is built here
+    from what the file's own library computes."""
     text_encoder = pipeline().text_encoder
     for name, *weights in choices:
         pipe.load_lora_weights(FOLDER, weight_name=f"{name}.safetensors", adapter_name=name)
@@ -164,8 +166,8 @@ def load(pipe, choices, text_weights):
 
 
 def fused(case, text_weights):
-    """fused/COMPONENT/LAYER: the rows of diffusers' fused weights, rounded to float16 as the checkpoint
-    has them, times the numbers called "probe"."""
+    """Returns fused/COMPONENT/LAYER: the rows of diffusers' fused weights, rounded to float16 as
+    in the checkpoint, times the numbers called "probe"."""
     pipe, out = pipeline(), {}
     load(pipe, case, text_weights)
     pipe.unet.fuse_lora(adapter_names=[c[0] for c in case])
@@ -191,7 +193,7 @@ def draw(case, own_weights, text_weights):
 
 
 def main():
-    torch.set_num_threads(1)  # small tensors: threads only wait for each other
+    torch.set_num_threads(1)  # for small tensors one thread is faster
     own_weights, text_weights = make_files()
     tensors, listed = {}, []
     for index, case in enumerate(CASES):

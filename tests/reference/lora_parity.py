@@ -7,8 +7,8 @@
 Random adapters for the layers of a random checkpoint: LoRAs of rank 16 for linear layers and
 convolutions, one in kohya's format and one in peft's, alone and both at once at 0.7 and -0.3, LoHa,
 LoKr and DoRA as peft writes them. Each changes its layers by about a fifth of their weights' norm.
-All in f32. Prints norm(ours - theirs) / norm(theirs) over the output, which may be as much as it may
-without adapters, and by how much the adapters moved the output; exits with 1 when one is larger.
+All in f32. Prints norm(ours - theirs) / norm(theirs) over the output, and how far the adapters
+moved the output. The limit is the same as without adapters; exits with 1 if an error is larger.
 """
 
 import argparse
@@ -47,11 +47,11 @@ CASES = {
     "lokr": [("lokr", 0.8)],
     "dora": [("dora", 1.0)],
 }
-FACTORS = ("lora_B", "hada_w1_a", "lokr_w1")  # the change is linear in each
+FACTORS = ("lora_B", "hada_w1_a", "lokr_w1")  # the change is linear in each of these
 
 
 def randomize(model, name):
-    """The adapter's numbers; its change becomes SHARE of the layer's weights."""
+    """Gives the adapter random numbers, such that its change is SHARE of the layer's weights."""
     generator = torch.Generator().manual_seed(len(name) + sum(name.encode()))
     layers = {}
     for key, parameter in model.named_parameters():
@@ -85,21 +85,22 @@ def write_kohya(model, name, path):
 
 
 def write(model, name, work):
-    """A file, or peft's folder."""
+    """Writes a file, or peft's folder."""
     path = os.path.join(work, f"lora-{name}" + (".safetensors" if name == "kohya" else ""))
     if name == "kohya":
         write_kohya(model, name, path)
     else:
         shutil.rmtree(path, ignore_errors=True)
         model.save_pretrained(path, selected_adapters=[name])
-        inner = os.path.join(path, name)  # where peft puts what is not called "default"
+        inner = os.path.join(path, name)  # peft's place for names other than "default"
         for file in os.listdir(inner) if os.path.isdir(inner) else ():
             os.replace(os.path.join(inner, file), os.path.join(path, file))
     return path
 
 
 def reference(model_folder, names, cases, inputs, work):
-    """{case: what diffusers and peft make of it} and {adapter: file}, for adapters that go together."""
+    """Returns {case: the output of diffusers and peft} and {adapter: file}, for adapters that
+    are used together."""
     unet = sd15.load(model_folder, "unet", torch.float32)
     model, files, out = None, {}, {}
     for name in names:

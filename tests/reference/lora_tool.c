@@ -5,8 +5,8 @@
  * Makes M random adapters of rank R for every to_q, to_k, to_v and to_out of the UNet, loads it,
  * and answers each line "base" or "lora" with one line of JSON that holds the seconds of a step of
  * N rows at 512x512 with 77 tokens, by the clock and by the processor time of all threads: without
- * adapters, or with adapter i % M in row i. Keys and values of the texts are made before, once for
- * a prompt, as in a picture.
+ * adapters, or with adapter i % M in row i. The texts' keys and values are made before, once per
+ * prompt, as for a picture.
  */
 #include "base/monotonic.h"
 #include "kernels/compute/overlay.h"
@@ -24,7 +24,7 @@
 #define TOKENS 77
 
 struct adapter {
-    struct row_overlay *overlay; /* owned, and so are the pairs */
+    struct row_overlay *overlay; /* owned, as are the pairs */
     struct low_rank_pair **pairs;
     int count;
     size_t bytes;
@@ -42,7 +42,7 @@ struct tool {
 
 static uint32_t state = 12345;
 
-/* Numbers with mean 0, near enough to a normal distribution of this deviation. */
+/* Fills with numbers of mean 0 and this deviation, approximately normally distributed. */
 static void fill_random(float *data, int64_t count, float deviation) {
     for (int64_t i = 0; i < count; i++) {
         float sum = 0;
@@ -148,7 +148,7 @@ static double busy_seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* took: by the clock, busy: by the threads' processor time. */
+/* took: wall-clock time; busy: the threads' processor time. */
 static bool step(struct tool *tool, const struct overlay *overlay, double *took, double *busy,
     struct error *err) {
     struct compute *c = &tool->compute;

@@ -1,10 +1,11 @@
 """Writes tests/models/data/loras/: adapter files for a small model, made by peft, diffusers and LyCORIS,
-and tests/models/data/loras.safetensors: the weights that these same libraries make of the model's with
-each of them. The model's own weights follow from their names (tests/reference/small_models.py;
+and tests/models/data/loras.safetensors: the model's weights with each adapter, as the same
+libraries compute them. The model's own weights are generated from their names
+(tests/reference/small_models.py;
 tests/models/adapter_test.c has the same configs).
 
-A golden is called FILE/COMPONENT/LAYER, its shape is the layer's weight's; a changed bias is called
-FILE/COMPONENT/LAYER.bias.
+A golden is called FILE/COMPONENT/LAYER and has the shape of the layer's weight; a changed bias is
+called FILE/COMPONENT/LAYER.bias.
 
 usage: python tests/reference/loras.py
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0, peft 0.21.2, lycoris-lora 4.1.3)
@@ -59,14 +60,15 @@ def text_encoder():
 
 
 def randomize(name, tensors):
-    """Values that follow from the names, so that a second run writes the same."""
+    """Fills tensors with values that depend only on the names, so that another run writes the
+    same file."""
     with torch.no_grad():
         for key, tensor in tensors:
             values = torch.from_numpy(number(f"{name}/{key}", tensor.numel())).float()
             if "magnitude" in key or "dora_scale" in key:
                 tensor.mul_(1 + 0.5 * values.reshape(tensor.shape))
             else:
-                size = 0.8 if "hada_" in key or "lokr_" in key else 0.3  # many are multiplied
+                size = 0.8 if "hada_" in key or "lokr_" in key else 0.3  # several factors are multiplied
                 tensor.copy_(size * values.reshape(tensor.shape))
 
 
@@ -84,7 +86,8 @@ def expect(file, component, layer, weight, bias=None):
 
 
 def expect_merged(file, component, model, layers):
-    """Of a model into which peft merged its adapter, layers still wrapped or not."""
+    """Records the weights of a model into which peft merged its adapter. The layers may still be
+    wrapped."""
     for layer in layers:
         module = model.get_submodule(layer)
         expect(file, component, layer, getattr(module, "base_layer", module).weight)
@@ -97,7 +100,7 @@ def peft_folder(file, config, layers):
     (FOLDER / file / "README.md").unlink()
     path = FOLDER / file / "adapter_config.json"
     written = json.loads(path.read_text())
-    written["target_modules"].sort()  # a set, in whatever order
+    written["target_modules"].sort()  # a set, whose order varies
     path.write_text(json.dumps(written, indent=1) + "\n")
     expect_merged(file, "unet", model.merge_and_unload(), layers)
 
@@ -123,7 +126,7 @@ def peft_folders():
 
 
 def with_adapters(file, alpha):
-    """Both models with a peft adapter each, as diffusers' training scripts have them."""
+    """Returns both models with a peft adapter each, as in diffusers' training scripts."""
     models = {"unet": unet(), "text_encoder": text_encoder()}
     for component, layers in (("unet", LAYERS), ("text_encoder", TEXT_LAYERS)):
         models[component].add_adapter(LoraConfig(r=2, lora_alpha=alpha, target_modules=layers))
@@ -138,7 +141,7 @@ def save_diffusers(name, state_dicts, metadata):
 
 
 def expect_loaded(file, name):
-    """Of what diffusers itself makes of the file."""
+    """Records the weights that diffusers itself computes from the file."""
     models = {"unet": unet(), "text_encoder": text_encoder()}
     pipe = StableDiffusionPipeline(
         vae=None, tokenizer=None, scheduler=DDIMScheduler(), safety_checker=None,
@@ -165,7 +168,7 @@ def diffusers_files():
     save_diffusers("diffusers_old.safetensors", state, {})
     expect_loaded("diffusers_old", "diffusers_old.safetensors")
 
-    # What diffusers of 2023 wrote: attention processors, and no text encoder.
+    # The format of diffusers in 2023: attention processors, and no text encoder.
     old = {}
     for key, tensor in get_peft_model_state_dict(models["unet"]).items():
         if ".attn" in key:
@@ -186,8 +189,9 @@ def kohya_name(component, layer):
 
 
 def merged(module, weight, bias):
-    """The layer's weights with the module. (get_merged_weight of LyCORIS 4.1.3 multiplies LoHa's and
-    LoKr's change by its scale twice, which its forward does not.)"""
+    """Returns the layer's weights with the module. For LoHa and LoKr, get_merged_weight of
+    LyCORIS 4.1.3 multiplies the change by its scale twice, unlike its forward, so it is not
+    used."""
     if not isinstance(module, (LohaModule, LokrModule)):
         new, new_bias = module.get_merged_weight(1, weight.shape)
         return new, bias if new_bias is None else new_bias
@@ -196,7 +200,7 @@ def merged(module, weight, bias):
 
 
 def check_forward(module, origin, weight, bias):
-    """LyCORIS's forward computes with these weights."""
+    """Asserts that LyCORIS's forward computes with these weights."""
     convolution = weight.dim() == 4
     shape = (2, weight.shape[1], 6, 6) if convolution else (5, weight.shape[1])
     x = torch.from_numpy(number("x", math.prod(shape))).float().reshape(shape)
@@ -209,7 +213,7 @@ def check_forward(module, origin, weight, bias):
 
 
 class Kohya:
-    """A file of LyCORIS modules under kohya's names."""
+    """A file of LyCORIS modules with kohya's names."""
 
     def __init__(self, file, name=kohya_name, dtype=torch.float32):
         self.file, self.name, self.dtype, self.tensors = file, name, dtype, {}
@@ -240,14 +244,14 @@ class Kohya:
 def ldm_name(component, layer):
     table = pathlib.Path(__file__).parents[2] / "tests/models/data/ldm_names.tsv"
     names = {row[1]: row[2] for row in map(str.split, open(table)) if row[0] == "unet"}
-    # SD-1.5 has two layers a block and four levels; the small model has one and two.
+    # SD-1.5 has two layers per block and four levels; the small model has one and two.
     blocks = {"down_blocks.0.": "input_blocks.1", "mid_block.": "middle_block"}
     assert any(layer.startswith(b) for b in blocks), layer
     return "lora_unet_" + names[layer].replace(".", "_")
 
 
 def lycoris_files():
-    # diffusers 0.42.1 forgets alphas of attention that are not the commonest.
+    # diffusers 0.42.1 ignores alphas of attention layers that differ from the most common alpha.
     f = Kohya("kohya")
     for layer in LAYERS:
         f.add(LoConModule, "unet", layer, rank=3, alpha=1.0 if layer in LINEAR else 4.0)
@@ -281,7 +285,7 @@ def lycoris_files():
 
     f = Kohya("lokr")
     f.add(LokrModule, "unet", LINEAR[0], rank=1, alpha=2.0, decompose_both=True, factor=4)
-    f.add(LokrModule, "unet", LINEAR[1], rank=100, alpha=7.0)  # both whole: no strength of its own
+    f.add(LokrModule, "unet", LINEAR[1], rank=100, alpha=7.0)  # both factors whole: its alpha is ignored
     f.add(LokrModule, "unet", LINEAR[3], rank=2, alpha=3.0, factor=2)
     f.add(LokrModule, "unet", LINEAR[6], rank=2, alpha=3.0, unbalanced_factorization=True)
     f.add(LokrModule, "unet", CONV[1], rank=1, alpha=2.0)
@@ -316,7 +320,7 @@ def lycoris_files():
 
 
 def check_with_diffusers(file):
-    """diffusers reads kohya's own kinds itself: its weights are LyCORIS's."""
+    """diffusers reads kohya's own kinds itself. Asserts that its weights are LyCORIS's."""
     lycoris = {k: goldens.pop(k) for k in list(goldens) if k.startswith(file + "/")}
     expect_loaded(file, f"{file}.safetensors")
     loaded = {k: v for k, v in goldens.items() if k.startswith(file + "/")}

@@ -1,11 +1,11 @@
-/* The models alone, from the command line: what scripts/parity and scripts/bench-cpu drive.
+/* Runs single models from the command line, for scripts/parity and scripts/bench-cpu.
  *
  *   model_tool --model PATH --dtype f32|f16|bf16 --component text|unet|vae-decode|vae-encode
  *              [--device cpu|cuda[:N]] --input IN.safetensors --output OUT.safetensors
  *              [--input ... --output ...] [--replays N [--graphs on|off]]
  *   model_tool --model PATH --dtype f32|bf16 --serve
  *
- * --lora FILE:WEIGHT, as often as wanted, changes the UNet as it does for a request of the daemon.
+ * --lora FILE:WEIGHT, which may be repeated, changes the UNet as in a request to the daemon.
  *
  * Tensors in files are f32 (ids: i32) and channels-last:
  *   text        ids [n][t]                                       -> context [n][t][c]
@@ -14,11 +14,11 @@
  *   vae-encode  image                                            -> moments [n][h][w][2c]
  *
  * --replays calls the model N times more, as the daemon does: recorded and replayed where the
- * device records, unless graphs are off. It fails at the first call that has other bits.
+ * device records, unless graphs are off. It fails at the first call whose bits differ.
  *
  * --serve speaks the protocol of bench_peer.py: it loads text encoder, UNet and VAE decoder, then
- * answers each line "text", "step" or "decode" with the seconds that it took. "text" is all that is
- * done once for a prompt, the keys and values of the cross-attentions included.
+ * answers each line "text", "step" or "decode" with the seconds that it took. "text" is everything
+ * that is done once per prompt, including the keys and values of the cross-attentions.
  */
 #include "base/monotonic.h"
 #include "engine/adapters/adapters.h"
@@ -49,26 +49,26 @@ static const char *const part_names[PART_COUNT] = { "text", "unet", "vae-decode"
 
 struct tool {
     struct checkpoint *checkpoint; /* owned */
-    struct text_encoder *text;     /* owned, NULL if not asked for; so the next two */
+    struct text_encoder *text;     /* text, unet, vae: owned; NULL if not needed */
     struct unet *unet;
     struct vae *vae;
     struct arena *arena; /* owned */
     struct compute compute;
     enum dtype activation_dtype;
-    struct adapters *adapters; /* owned; NULL without --lora, so the set */
+    struct adapters *adapters; /* adapters, set: owned; NULL without --lora */
     struct adapter_set *set;
     const struct row_overlay *overlay_rows[ROWS_MAX];
-    struct overlay overlay; /* of all rows of a call */
+    struct overlay overlay; /* for all rows of a call */
     int replays;            /* more calls, compared with the first */
     bool no_graphs;
 };
 
-/* One call of a model: borrowed inputs, and an output in memory of its own. */
+/* One call of a model: borrowed inputs, and an output with its own memory. */
 struct job {
     struct tool *tool;
     enum part part;
     struct tensor ids, latents, timesteps, context, image;
-    struct tensor kv; /* with data: what unet_encode_context made earlier */
+    struct tensor kv; /* if it has data: from unet_encode_context */
     struct tensor out;
 };
 
@@ -82,14 +82,15 @@ static void tool_finish(struct tool *tool) {
     checkpoint_close(tool->checkpoint);
 }
 
-/* Adapters as they are asked for: files and their weights. */
+/* The adapters from the command line: files and weights. */
 struct loras {
     const char *files[LORAS_MAX];
     struct lora_choice choices[LORAS_MAX];
     int count;
 };
 
-/* Has every row of the UNet's calls changed by them. The registry keeps the checkpoint open. */
+/* Makes the adapters change every row of the UNet's calls. The registry takes over the checkpoint
+ * and keeps it open. */
 static bool tool_change(
     struct tool *tool, const struct loras *loras, enum dtype dtype, struct error *err) {
     static const struct weight_list nothing;
@@ -113,7 +114,7 @@ static bool tool_change(
     return true;
 }
 
-/* Loads what `parts` (bits of enum part) need and closes the file, as the daemon does. */
+/* Loads the models for `parts` (bits of enum part) and closes the file, as the daemon does. */
 static bool tool_init(struct tool *tool, const char *model, const struct kernels *kernels,
     enum dtype dtype, unsigned parts, const struct loras *loras, struct error *err) {
     if (!checkpoint_open(model, NULL, &tool->checkpoint, err) ||
@@ -177,7 +178,7 @@ static void run_unet(struct compute *c, struct job *job) {
     unet_forward(tool->unet, c, &job->latents, &job->timesteps, &kv, NULL, &job->out);
 }
 
-/* For compute_plan and for the call itself: the arena is as it was afterwards. */
+/* Used by compute_plan and for the call itself. Restores the arena afterwards. */
 static void run_job(struct compute *c, void *user) {
     struct job *job = user;
     const size_t mark = arena_mark(c->arena);
@@ -224,10 +225,10 @@ static void run_again(struct compute *c, const void *user) {
     run_job(c, (void *)user);
 }
 
-/* One more call. */
+/* Calls the model once more and compares the bits with the first output. */
 static bool replay_one(struct job *job, const void *first, int call, struct error *err) {
     struct compute *c = &job->tool->compute;
-    const int key = (int)job->part; /* all tensors of the job stay where they are */
+    const int key = (int)job->part; /* the job's tensors keep their addresses */
     compute_recorded(c, &key, sizeof(key), run_again, job);
     const unsigned char *seen = compute_view(c, &job->out), *before = first;
     if (!compute_ok(c)) {
@@ -242,7 +243,7 @@ static bool replay_one(struct job *job, const void *first, int call, struct erro
     return true;
 }
 
-/* Calls the model again and again; `first`: the first call's output. */
+/* Calls the model `replays` times more. `first` is the first call's output. */
 static bool job_replay(struct job *job, const void *first, struct error *err) {
     struct tool *tool = job->tool;
     struct recordings_figures figures = { 0 };
@@ -263,7 +264,7 @@ static bool job_replay(struct job *job, const void *first, struct error *err) {
     return ok;
 }
 
-/* Zeroed memory for a tensor of this shape; the caller frees its data. */
+/* Allocates zeroed memory for a tensor of this shape; the caller frees its data. */
 static bool tensor_own(struct tensor *t, struct error *err) {
     t->data = calloc(1, tensor_bytes(t));
     if (!t->data) {
@@ -272,7 +273,7 @@ static bool tensor_own(struct tensor *t, struct error *err) {
     return true;
 }
 
-/* The output's shape, from the inputs'. */
+/* Returns the output's shape, computed from the inputs'. */
 static struct tensor output_shape(const struct job *job) {
     const struct tool *tool = job->tool;
     const int64_t *l = job->latents.shape, *i = job->image.shape;
@@ -323,7 +324,8 @@ static bool find_inputs(struct safetensors *file, struct job *job, struct error 
     }
 }
 
-/* Memory of the device for a tensor of this shape, with `from` in it unless that is NULL. */
+/* Allocates device memory for a tensor of this shape, with the contents of `from` unless it is
+ * NULL. */
 static bool device_tensor(
     const struct kernels *kernels, const void *from, struct tensor *t, struct error *err) {
     t->device = kernels->device;
@@ -331,7 +333,7 @@ static bool device_tensor(
            (!from || kernels->memory->upload(t->data, from, tensor_bytes(t), err));
 }
 
-/* What --replays asks for; `seen` is a view, which the next call replaces. */
+/* Does what --replays asks for. `seen` is a view, which the next call overwrites. */
 static bool job_replays(struct job *job, const struct tensor *seen, struct error *err) {
     if (!job->tool->replays)
         return true;
@@ -389,7 +391,7 @@ static bool run_files(
     return ok;
 }
 
-/* Numbers with mean 0 and standard deviation 1, near enough to a normal distribution. */
+/* Fills with numbers of mean 0 and standard deviation 1, approximately normally distributed. */
 static void fill_random(struct tensor *t) {
     uint32_t state = 12345;
     float *data = t->data;
@@ -489,7 +491,7 @@ static bool serve(struct tool *tool, double started, enum dtype dtype, struct er
 struct options {
     const char *model;
     enum dtype dtype;
-    struct device_choice device; /* the CPU if not given */
+    struct device_choice device; /* default: the CPU */
     enum part part;              /* PART_COUNT with --serve */
     struct loras loras;
     int replays;
@@ -510,7 +512,7 @@ static bool lora_parse(char *value, struct loras *loras, struct error *err) {
     return true;
 }
 
-/* Reads all options but --input and --output, whose number is free. */
+/* Parses all options except --input and --output, which may be repeated. */
 static bool options_parse(int argc, char **argv, struct options *options, struct error *err) {
     *options = (struct options){ .dtype = DTYPE_F32, .part = PART_COUNT };
     bool serve_given = false;

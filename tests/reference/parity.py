@@ -5,14 +5,14 @@
                    [--only text,unet,"vae-decode 512x512",...] [--no-bf16] [--skip-layouts]
 
 Prints a table of relative errors, norm(ours - theirs) / norm(theirs) over the whole output, and
-exits with 1 when one misses its bar:
+exits with 1 if one exceeds its limit:
   f32      latentd f32 against diffusers f32: at most 2e-5
   bf16     latentd bf16 against diffusers f32: at most 1.1 times diffusers' own bf16 against its f32
   layouts  folder and single file, f32 and f16 on disk: the same bits
 
-diffusers' results are kept under DIR, so that a second run only runs latentd. At most one full-size
-model is in memory at a time. On a processor without bf16 instructions diffusers needs minutes for a
-bf16 result of full size, so the bf16 cases are smaller there.
+diffusers' results are kept in DIR, so that a second run needs only latentd. At most one full-size
+model is in memory at a time. On a processor without bf16 instructions diffusers takes minutes for a
+full-size bf16 result, so the bf16 cases are smaller there.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def relative_error(ours, theirs):
 
 
 def run_latentd(tool, model, dtype_name, component, cases, folder):
-    """{case name: output} of one process that loads the component once."""
+    """Returns {case name: output} from one process that loads the component once."""
     if not cases:
         return {}
     command = [tool, "--model", model, "--dtype", dtype_name, "--component", component]

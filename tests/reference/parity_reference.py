@@ -27,8 +27,8 @@ CASES = (
     ("vae-encode 512x512", "vae-encode", (512, 512), 1),
     ("vae-encode 520x456", "vae-encode", (520, 456), 1),
 )
-# What diffusers also computes in bf16; one row each. A processor without instructions for it runs
-# at a tenth of its speed then, and gets the small sizes.
+# Cases that diffusers also computes in bf16, with one row each. A processor without bf16
+# instructions runs them at a tenth of its speed, so it gets the small sizes.
 BF16_CASES = (
     ("text bf16", "text", None, 1),
     ("unet 512x512 bf16", "unet", (512, 512), 1),
@@ -60,14 +60,14 @@ def make_inputs(component, size, rows):
     if component == "text":
         ids = torch.full((rows, 77), 49407, dtype=torch.int32)
         ids[:, 0] = 49406
-        for row in range(rows):  # a short prompt and a full one
+        for row in range(rows):  # one short and one full prompt
             count = 75 if row else 9
             words = torch.randint(0, 49406, (count,), generator=generator, dtype=torch.int32)
             ids[row, 1 : count + 1] = words
         return {"ids": ids}
     width, height = size
     if component == "vae-encode":
-        # A picture has structure at all scales: noise, enlarged, plus finer noise.
+        # A picture has structure at all scales: enlarged noise plus finer noise.
         coarse = normal(rows, 3, height // 8, width // 8)
         image = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic")
         return {"image": (0.4 * image + 0.1 * normal(rows, 3, height, width)).clamp(-1, 1)}
@@ -76,13 +76,13 @@ def make_inputs(component, size, rows):
         return {"latents": latents}
     return {
         "latents": latents,
-        "timesteps": torch.tensor([801.0, 41.0])[:rows],  # each row its own
+        "timesteps": torch.tensor([801.0, 41.0])[:rows],  # another one for each row
         "context": normal(rows, 77, 768),
     }
 
 
 def bf16_cases():
-    """BF16_CASES, or the small ones where this processor cannot multiply bf16."""
+    """Returns BF16_CASES, or the small ones if this processor cannot multiply bf16."""
     native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return BF16_CASES if native else BF16_CASES_SLOW
 
@@ -92,7 +92,7 @@ def channels_last(tensor):
 
 
 def run_diffusers(module, component, inputs, dtype):
-    """The output as float32, channels last."""
+    """Returns the output as float32, channels last."""
     with torch.inference_mode():
         if component == "text":
             return module(inputs["ids"].long()).last_hidden_state.float().clone()
@@ -108,7 +108,7 @@ def run_diffusers(module, component, inputs, dtype):
 
 
 class Reference:
-    """diffusers' outputs, from the cache on disk or computed; holds at most one module."""
+    """diffusers' outputs, read from the cache on disk or computed. Holds at most one module."""
 
     def __init__(self, folder, weights):
         self.folder, self.weights = folder, weights

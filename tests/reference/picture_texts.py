@@ -1,4 +1,4 @@
-"""Pictures with texts, written by Pillow: tests/pictures/texts/*.   usage: picture_texts.py"""
+"""Writes pictures with texts, made by Pillow: tests/pictures/texts/*. usage: picture_texts.py"""
 import io
 import os
 

@@ -1,15 +1,15 @@
-"""Writes small PNG and JPEG files of every kind, and what Pillow makes of them.
+"""Writes small PNG and JPEG files of every kind, and Pillow's results for them.
 
 usage: pictures.py FOLDER        (tests/train/datasets/pictures)
 
 FOLDER gets the files; pictures.tsv with a line "NAME WIDTH HEIGHT" for each; pictures.bin with their
 pixels, one after the other, as ImageOps.exif_transpose(...).convert("RGB") gives them; transparent.tsv
-with lines "NAME COUNT SUM" of files with pixels whose alpha is 0, in order, and the sum of their places, counted
-from 1; resized.tsv
+with lines "NAME COUNT SUM" of files with pixels whose alpha is 0, in order, and the sum of their
+positions, counted from 1; resized.tsv
 with lines "WIDTH HEIGHT FILTER" and resized.bin with photo.png in these sizes, by Image.resize; noise.tsv
-with lines "WIDTH HEIGHT FILTER SHA256" of what noise() is in these sizes;
+with lines "WIDTH HEIGHT FILTER SHA256" of noise() resized to these sizes;
 transformed.bin with two crops of it as ToTensor and Normalize make them, f32 [64][64][3];
-broken.tsv with lines "NAME<TAB>WORDS": files made wrong, and words that the refusal must have.
+broken.tsv with lines "NAME<TAB>WORDS": broken files, and words that the error message must contain.
 Needs Pillow (13.0.0 was used) and numpy.
 """
 import hashlib
@@ -26,7 +26,7 @@ W, H = 27, 19
 
 
 def photo(width, height, seed=1):
-    """Smooth gradients, sharp edges and some noise: [height][width][3]."""
+    """Returns smooth gradients, sharp edges and some noise: [height][width][3]."""
     y, x = np.mgrid[0:height, 0:width]
     rng = np.random.default_rng(seed)
     planes = [127 + 120 * np.sin(x / 5 + y / 9), 255 * ((x // 6 + y // 4) % 2), 255 * x / width]
@@ -35,7 +35,7 @@ def photo(width, height, seed=1):
 
 
 def noise(width, height):
-    """Bytes of a linear congruential generator, which C repeats, as a picture."""
+    """Returns a picture of bytes from a linear congruential generator, which the C test repeats."""
     state, values = 1, bytearray()
     for _ in range(3 * width * height):
         state = (1664525 * state + 1013904223) % 2**32
@@ -44,7 +44,8 @@ def noise(width, height):
 
 
 def smooth(width, height):
-    """What chroma subsampling and an 8x8 transform keep: [height][width][3]."""
+    """Returns a picture that survives chroma subsampling and an 8x8 transform:
+    [height][width][3]."""
     y, x = np.mgrid[0:height, 0:width]
     planes = [127 + 100 * np.sin(x / 9), 127 + 100 * np.cos(y / 8), 255 * (x + y) / (width + height)]
     return np.stack(planes, -1).astype(np.uint8)
@@ -55,7 +56,7 @@ def chunk(kind, data):
 
 
 def png(pixels, colour, depth, palette=None, trns=None, interlaced=False, extra=b"", late=b""):
-    """pixels: [height][width][channels] of whole values; packs them at `depth` bits."""
+    """Packs pixels [height][width][channels], integers, at `depth` bits."""
     height, width = pixels.shape[:2]
     raw = b""
     passes = [(0, 0, 1, 1)]
@@ -134,7 +135,7 @@ def files():
 
 
 def broken():
-    """(name, bytes, words of the refusal)"""
+    """Yields (name, bytes, words of the error message)."""
     good_png = png(photo(W, H), 2, 8)
     good_jpeg = jpeg(Image.fromarray(smooth(37, 27)), quality=90)
     frame = good_jpeg.index(b"\xff\xc0")
@@ -191,7 +192,7 @@ def main():
     for name, data in files():
         write(name, data)
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
-        if image.mode == "I;16":  # convert would cut at 255: white, where 16-bit RGB loses its low bits
+        if image.mode == "I;16":  # `convert` would clip at 255; for 16-bit RGB the low byte is dropped
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if name.endswith(".png"):
             places = 1 + np.flatnonzero(np.asarray(image.convert("RGBA"))[:, :, 3] == 0)

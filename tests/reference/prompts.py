@@ -20,7 +20,7 @@ import math
 import re
 import shutil
 
-import latents  # first: it holds torch to AVX2
+import latents  # first: it restricts torch to AVX2
 import lora_latents
 import torch
 from safetensors.torch import save_file
@@ -65,7 +65,8 @@ CASES = [
     {"prompt": "tree " * 73 + "mystyle", "syntax": "plain"},
     {"prompt": "a (red:1.4) house BREAK [hills]", "syntax": "plain"},
 ]
-# File, tensor, vectors, dtype: A1111's format has no word of its own, diffusers' has its token.
+# File, tensor, vectors, dtype. In A1111's format the file's name is the word; diffusers' format has
+# its own token.
 FILES = {"mystyle": ("emb_params", 3, torch.float32), "badthing": ("emb_params", 1, torch.float16),
          "cat-toy": ("<cat-toy>", 2, torch.float32), "one word": ("<single>", None, torch.float32)}
 
@@ -83,7 +84,7 @@ def make_files(table):
 
 
 def brackets(text):
-    """[text, weight] pieces; BREAK is a piece of weight -1 before brackets change it."""
+    """Returns [text, weight] pieces. BREAK is a piece of weight -1, which brackets may change."""
     pieces, open_at = [], {"(": [], "[": []}
 
     def times(begin, factor):
@@ -136,7 +137,7 @@ class Chunk:
 
 
 def chunks_of(pipe, vectors, text):
-    """Lists of PIECE (token id or vector, weight)."""
+    """Returns lists of (token id or vector, weight)."""
     tokenizer = pipe.tokenizer
     encode = lambda words: tokenizer(words, add_special_tokens=False).input_ids  # noqa: E731
     comma = tokenizer.get_vocab()[",</w>"]
@@ -200,7 +201,7 @@ def encode(pipe, vectors, text, clip_skip):
 
 
 def parts(prompt):
-    """A prompt without its tags, and the weight of all of it."""
+    """Returns a prompt without its tags, and the weight of the whole prompt."""
     text = re.sub(r"<\w+:[^>]+>", "", prompt)
     found = re.fullmatch(r"((?:\s|.)*?)(?:\s*:\s*([-+]?(?:\d+\.?|\d*\.\d+)))?\s*", text)
     return found[1], float(found[2] or 1)
@@ -210,13 +211,13 @@ def pipeline(lora, text_weights):
     pipe = lora_latents.pipeline()
     if lora:
         lora_latents.load(pipe, [tuple(lora)], text_weights)
-    if not hasattr(pipe.text_encoder, "text_model"):  # diffusers 0.42.1 wants its old name
+    if not hasattr(pipe.text_encoder, "text_model"):  # diffusers 0.42.1 uses its old name
         object.__setattr__(pipe.text_encoder, "text_model", pipe.text_encoder)
     return pipe
 
 
 def contexts(case, vectors, text_weights):
-    """The pipeline that draws, prompt and negative prompt encoded, and guidance."""
+    """Returns the pipeline, the contexts of prompt and negative prompt, and guidance."""
     pipe = pipeline(case["lora"], text_weights)
     if case["syntax"] == "a1111":
         text, weight = parts(case["prompt"])
@@ -226,7 +227,8 @@ def contexts(case, vectors, text_weights):
     for name, (tensor, _, _) in FILES.items():
         pipe.load_textual_inversion(str(EMBEDDINGS / f"{name}.safetensors"),
                                     token=name if tensor == "emb_params" else None)
-    # Vectors go where the token stands as its file has it; diffusers finds it whatever its case.
+    # diffusers replaces only the token as its file spells it, so every spelling is changed to that
+    # one.
     prompt = re.sub("mystyle", "mystyle", case["prompt"], flags=re.I)
     prompt = re.sub("<cat-toy>", "<cat-toy>", prompt, flags=re.I)
     positive, negative = pipe.encode_prompt(prompt, "cpu", 1, True, case["negative"],
@@ -236,7 +238,7 @@ def contexts(case, vectors, text_weights):
 
 @torch.no_grad()
 def main():
-    torch.set_num_threads(1)  # small tensors: threads only wait for each other
+    torch.set_num_threads(1)  # for small tensors one thread is faster
     vectors = make_files(lora_latents.pipeline().text_encoder.get_input_embeddings().weight)
     text_weights = {"diffusers": lora_latents.fuse("diffusers")}
     tensors, listed = {}, []
@@ -249,7 +251,7 @@ def main():
         assert all(math.isfinite(x) for x in prompt.flatten().tolist())
         if case["drawn"]:
             with latents.OwnTexts(pipe.unet, [negative, prompt]):
-                # Of the embeddings only the batch size is looked at.
+                # The pipeline uses only the batch size of these embeddings.
                 tensors[f"latents_{index:02}"] = pipe(
                     prompt_embeds=prompt, negative_prompt_embeds=torch.zeros_like(prompt),
                     num_inference_steps=case["steps"], guidance_scale=guidance, output_type="latent",

@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 import sd15
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-QUERY_KEY_GAIN = 2.0  # scores get a standard deviation of about 1.3 instead of 0.33
+QUERY_KEY_GAIN = 2.0  # gives scores a standard deviation of 1.3, not 0.33
 TOKENIZER_FILES = ("vocab.json", "merges.txt")
 
 
@@ -36,7 +36,7 @@ def is_norm(name):
 
 
 def random_tensor(name, shape, fan_in, seed):
-    """One tensor in float32, rounded to float16."""
+    """Returns one tensor in float32, rounded to float16."""
     generator = torch.Generator().manual_seed((seed << 32) | zlib.crc32(name.encode()))
     if "embedding" in name and name.startswith("text_model."):
         value = torch.randn(shape, generator=generator) * 0.02
@@ -52,12 +52,12 @@ def random_tensor(name, shape, fan_in, seed):
 
 
 def component_tensors(component, seed, dtype):
-    """{diffusers name: tensor in dtype}"""
+    """Returns {diffusers name: tensor in dtype}."""
     shapes = sd15.shapes(component)
     out = {}
     for name, shape in shapes.items():
         weight = shapes[name.rsplit(".", 1)[0] + ".weight"]
-        fan_in = math.prod(weight[1:])  # a bias has the fan-in of its weight
+        fan_in = math.prod(weight[1:])  # a bias uses the fan-in of its weight
         out[name] = random_tensor(name, shape, fan_in, seed).to(dtype)
     return out
 
@@ -85,7 +85,7 @@ def write_single(out, dtype, seed):
         for name, tensor in component_tensors(component, seed, dtype).items():
             shape = sd15.ldm_shape(component, name, tensor.shape)
             tensors[sd15.ldm_name(component, name)] = tensor.reshape(shape)
-    # Leftovers of training that real files carry, and that a reader has to pass over.
+    # Leftovers of training, which real files contain and a reader must ignore.
     betas = torch.linspace(0.00085**0.5, 0.012**0.5, 1000, dtype=torch.float64) ** 2
     tensors["betas"] = betas.float()
     tensors["alphas_cumprod"] = torch.cumprod(1 - betas, 0).float()

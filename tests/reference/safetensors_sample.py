@@ -1,5 +1,5 @@
-"""Writes tests/models/data/sample.safetensors with the safetensors library: the file that our reader
-must understand and our writer must reproduce byte for byte."""
+"""Writes tests/models/data/sample.safetensors with the safetensors library. Our reader must read
+this file, and our writer must reproduce it byte for byte."""
 import os
 import sys
 

@@ -1,6 +1,6 @@
-"""A tiny random safety checker and what diffusers' StableDiffusionSafetyChecker says with it of some pictures,
-which tests/models/safety_checker_test.c draws in the same way: model.safetensors and the two configs, as a
-checkpoint's folder has them, and scores.json.
+"""Writes a tiny random safety checker, and the scores that diffusers' StableDiffusionSafetyChecker
+gives some pictures with it; tests/models/safety_checker_test.c draws the same pictures. The files
+are model.safetensors and the two configs, as in a checkpoint's folder, and scores.json.
 
 usage: safety_checker.py OUT_FOLDER
 """
@@ -22,7 +22,7 @@ SIDE = 32
 
 
 def picture(index, width, height):
-    """Slopes and stripes that differ with the index."""
+    """Returns a picture of slopes and stripes that differ with the index."""
     y, x, c = numpy.meshgrid(numpy.arange(height), numpy.arange(width), numpy.arange(3), indexing="ij")
     slopes = (x * (3 + index) + y * (7 - index) + c * 40 * index) % 256
     stripes = ((x // (2 + index) + y // 5 + c) % 2) * 90
@@ -54,7 +54,7 @@ def cosines(model, pixels):
 
 
 def scores(model, pixels, count):
-    """The checker's own scores, which it keeps to itself, and its verdict."""
+    """Returns the checker's internal scores, and its verdict."""
     special, concepts = cosines(model, pixels)
     told = []
     images, flagged = model(clip_input=pixels, images=torch.ones(count, 3, 4, 4))
@@ -76,7 +76,7 @@ def main(out):
     extractor = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
     pictures = [picture(i, *size) for i, size in enumerate(SIZES)]
     pixels = torch.cat([extractor(p, return_tensors="pt").pixel_values for p in pictures])
-    # Thresholds between what the pictures have: some of each kind are above.
+    # Sets thresholds inside the range of the pictures' values, so that some of each kind are above.
     special, concepts = cosines(model, pixels)
     model.special_care_embeds_weights.data = torch.tensor(numpy.quantile(special, 0.7, axis=0)).half().float()
     model.concept_embeds_weights.data = torch.tensor(numpy.quantile(concepts, 0.95, axis=0)).half().float()

@@ -1,5 +1,5 @@
-"""Writes tests/engine/data/schedulers/NAME.json: what the reference's schedulers do, step by step,
-with a small model, and spacing.json: checksums of the spaced timesteps for every number of steps.
+"""Writes tests/engine/data/schedulers/NAME.json: the steps of the reference's schedulers with a
+small model, and spacing.json: checksums of the spaced timesteps for every number of steps.
 
 The start is torch.randn(16) with seed SEED ("start": its first values) times init_noise_sigma, fresh
 noise comes from the same generator, and the model is output(x, t) = sin(3 x) / 10 + x (t + 1) / 1100, in
@@ -29,10 +29,10 @@ import numpy
 import torch
 
 SEED = 11
-VALUES = 4  # kept of each sample
-IN_A_ROW = 6  # a step, and as many before it as any scheduler looks back at
+VALUES = 4  # values kept of each sample
+IN_A_ROW = 6  # a step, and as many before it as any scheduler uses
 STEPS = (1, 2, 3, 20, 1000)
-# Stable Diffusion 1.5's own file.
+# Stable Diffusion 1.5's own scheduler configuration.
 SD15 = {
     "_class_name": "PNDMScheduler", "beta_end": 0.012, "beta_schedule": "scaled_linear",
     "beta_start": 0.00085, "clip_sample": False, "num_train_timesteps": 1000,
@@ -48,23 +48,24 @@ OUT = pathlib.Path(__file__).parents[1] / "engine/data/schedulers"
 
 @dataclasses.dataclass
 class Row:
-    """A class of ours and its reference. `variants` are (changes to the file, options of the request)
-    beside none at all, each crossed with spacings, predictions and numbers of steps."""
+    """One of our classes and its reference. `variants` are (changes to the file, options of the
+    request), used besides the plain case. Each is combined with spacings, predictions and
+    numbers of steps."""
 
     reference: str  # a class of diffusers
     predictions: tuple = ALL
     spacings: bool = True
-    lists: bool = False  # has LISTS, and sgm_uniform spacing unless its timesteps are whole
+    lists: bool = False  # has LISTS; also sgm_uniform, unless its timesteps are whole
     whole: bool = False
     zero_snr: bool = False
-    list_hook: str = "exponential"  # whose method stands in for a list that the class has not
+    list_hook: str = "exponential"  # its method supplies lists that the class lacks
     variants: tuple = ()
-    borrows_lists: bool = False  # from EulerDiscreteScheduler, for a class without any of them
-    extra: dict = dataclasses.field(default_factory=dict)  # constructor arguments, always
+    borrows_lists: bool = False  # uses EulerDiscreteScheduler's lists if it has none itself
+    extra: dict = dataclasses.field(default_factory=dict)  # constructor arguments in every case
     # A sampler of k-diffusion over the sigmas of `reference`, and its noise.
     sampler: str = ""
     noise: str = ""
-    # Of many variants: each with one spacing only, and up to 20 steps.
+    # For classes with many variants: each with one spacing only, and up to 20 steps.
     short: bool = False
 
 
@@ -120,8 +121,8 @@ SCHEDULERS = {
 
 
 def round_square_roots():
-    """IEEE's square root for torch's, which MKL's vector library gives within one rounding only. The
-    schedules of zero terminal SNR make much of that one."""
+    """Replaces torch's square root by IEEE's. MKL's vector library is only right within one
+    rounding, which the schedules of zero terminal SNR amplify strongly."""
     power = torch.Tensor.__pow__
 
     def sqrt(x):
@@ -132,7 +133,8 @@ def round_square_roots():
 
 
 def remember_coefficients():
-    """LMS integrates the same polynomials numerically in every run of a list of sigmas."""
+    """Caches coefficients: LMS integrates the same polynomials numerically in every run with a
+    list of sigmas."""
     integrate, known = diffusers.LMSDiscreteScheduler.get_lms_coefficient, {}
 
     def get_lms_coefficient(self, order, t, current_order):
@@ -145,26 +147,26 @@ def remember_coefficients():
 
 
 def model(x, t):
-    """The sine is the nearest float32 to the true value, which torch's is not everywhere."""
+    """The sine is rounded to the nearest float32; torch's own is not on every processor."""
     return torch.sin((3 * x).double()).float() / 10 + x * ((float(t) + 1) / 1100)
 
 
 def interpolated_ays(steps):
-    """As the authors interpolate; the last level is the final one's place."""
+    """Interpolates as the authors do; the last level is replaced by the final one."""
     at = numpy.linspace(0, 1, steps + 1)
     logs = numpy.interp(at, numpy.linspace(0, 1, len(AYS)), numpy.log(AYS[::-1]))
     return numpy.exp(logs)[::-1][:-1].copy()
 
 
 def sgm_uniform(scheduler, steps):
-    """k-diffusion's sigmas of even timesteps, but for the last, 0."""
+    """Returns k-diffusion's sigmas of evenly spaced timesteps, without the last one, 0."""
     sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
     table = k_diffusion.external.DiscreteSchedule(sigmas, quantize=False)
     return table.t_to_sigma(torch.linspace(len(table.sigmas) - 1, 0, steps + 1)[:-1]).numpy()
 
 
 def make(row, file, options):
-    # As a user switches: X.from_config(pipe.scheduler.config, ...).
+    # As a user switches schedulers: X.from_config(pipe.scheduler.config, ...).
     loaded = diffusers.PNDMScheduler.from_config(dict(file))
     config = dict(loaded.config) if file.get("_class_name") else {}
     options = {k: v for k, v in options.items() if k != "eta"} | row.extra
@@ -198,7 +200,7 @@ def make(row, file, options):
 
 
 def roll(row, file, options, steps, moved=None):
-    """Every evaluation's (timestep, sample, last_sample)."""
+    """Returns (timestep, sample, last_sample) for every evaluation."""
     scheduler = make(row, file, options)
     scheduler.set_timesteps(steps)
     generator = torch.Generator().manual_seed(SEED)
@@ -226,12 +228,13 @@ def roll(row, file, options, steps, moved=None):
 
 
 def last_sample(scheduler):
-    """UniPC's corrected sample, which it goes on from, not from the one that it is given."""
+    """Returns UniPC's corrected sample: UniPC continues from it, not from the sample that it is
+    given."""
     return getattr(scheduler, "last_sample", None)
 
 
 def nudged(sample, lots):
-    """Every value one rounding off."""
+    """Moves every value by one rounding."""
     up = torch.rand(sample.shape, generator=lots) < 0.5
     return torch.nextafter(sample, torch.where(up, torch.inf, -torch.inf))
 
@@ -243,14 +246,14 @@ def check_finite(trace):
 
 
 def length(scheduler, steps):
-    """Without the stray last timestep of -1 that numpy's arange sometimes gives under trailing
-    spacing (see engine/scheduler/noise_schedule.h)."""
+    """Returns the number of timesteps without the stray last one of -1, which numpy's arange
+    sometimes gives with trailing spacing (see engine/scheduler/noise_schedule.h)."""
     stray = scheduler.timesteps[-1] < 0
     return len(scheduler.timesteps) - int(stray)
 
 
 def kept(count):
-    """Which evaluations of a run a case keeps; the test has the same rule."""
+    """Returns the evaluations of a run that a case keeps; the test has the same rule."""
     stride = 2 * ((count + 15) // 16)  # even: some schedulers evaluate twice a step
     return [k for k in range(count) if count <= 41 or k % stride < IN_A_ROW or k >= count - IN_A_ROW]
 
@@ -275,7 +278,7 @@ def record(row, file, options, steps):
 
 
 def packed(samples):
-    """What is kept of each, float32 in base64."""
+    """Returns the kept values of each sample, float32 in base64."""
     values = numpy.stack([sample[:VALUES].numpy() for sample in samples]).astype("<f4")
     return base64.b64encode(values.tobytes()).decode()
 
@@ -285,20 +288,20 @@ FEW_BETAS = {"num_train_timesteps": 40, "trained_betas": [round(0.002 + 0.003 * 
 
 
 def ways_down(row):
-    """Every spacing and every list of sigmas, as options of the request."""
+    """Returns every spacing and every list of sigmas, as options of the request."""
     names = (SPACINGS + ("sgm_uniform",) * (row.lists and not row.whole)) if row.spacings else ()
     spacings = [{"timestep_spacing": s} for s in names] or [{}]
     return spacings, [{name: True} for name in LISTS if row.lists]
 
 
 def cases(row):
-    """(changes to the file, options of the request, steps)"""
+    """Yields (changes to the file, options of the request, steps)."""
     yield from cases_of_every_way_down(row)
     yield from cases_of_variants(row)
     spacings, lists = ways_down(row)
     if row.spacings:
         yield {}, {"timestep_spacing": "leading", "steps_offset": 0}, 10
-        if not row.sampler:  # whose last two sigmas may both be 0
+        if not row.sampler:  # a sampler's last two sigmas may both be 0
             yield {"beta_start": 0}, {"timestep_spacing": "linspace"}, 10
     if "final_sigmas_type" in inspect.signature(getattr(diffusers, row.reference)).parameters and not row.sampler:
         for listed in [{}] + lists:
@@ -340,7 +343,8 @@ def cases_of_variants(row):
                 yield changes, spacing | prediction | variant, 20
         for steps in STEPS[:len(STEPS) - row.short]:
             yield changes, predictions[1] | variant, steps
-        # Where eta is 1, the root of a difference that is 0 but for roundings, or of less.
+        # With eta 1 there would be the root of a difference that is 0 or slightly below, by
+        # roundings.
         if row.zero_snr and not row.short and variant.get("eta") != 1:
             for prediction in predictions:
                 for spacing in spacings[:3]:
@@ -355,7 +359,7 @@ def write(name, row):
             continue
         seen.add(key)
         file = SD15 | changes
-        # Keys that PNDMScheduler does not have travel in the file as diffusers saves them.
+        # Keys that PNDMScheduler does not have are put into the file, as diffusers saves them.
         foreign = {k: v for k, v in changes.items() if k not in SD15}
         result, why = record(row, file, options | foreign, steps)
         if why:
@@ -387,7 +391,7 @@ def write_spacing():
 def main():
     round_square_roots()
     remember_coefficients()
-    warnings.filterwarnings("ignore", module="torchsde")  # a rounding outside of its range
+    warnings.filterwarnings("ignore", module="torchsde")  # a sigma out of range by one rounding
     k_diffusion_samplers.round_rightly()
     names = sys.argv[1:] or SCHEDULERS
     for name in names:

@@ -33,7 +33,7 @@ UNET_CONFIG = {
     "norm_num_groups": 32,
     "norm_eps": 1e-05,
     "cross_attention_dim": 768,
-    "attention_head_dim": 8,  # the number of heads, in spite of its name
+    "attention_head_dim": 8,  # the number of heads, despite its name
 }
 VAE_CONFIG = {
     "_class_name": "AutoencoderKL",
@@ -103,7 +103,8 @@ CONFIGS = {"text_encoder": TEXT_CONFIG, "unet": UNET_CONFIG, "vae": VAE_CONFIG}
 
 
 def build(component):
-    """The module of one component, on the caller's default device ("meta" costs nothing)."""
+    """Returns the module of one component, on the caller's default device ("meta" takes no
+    memory)."""
     if component == "text_encoder":
         from transformers import CLIPTextConfig, CLIPTextModel
 
@@ -115,7 +116,8 @@ def build(component):
 
 
 def shapes(component):
-    """{diffusers name: shape}; the text encoder's with "text_model.", as in SD-1.5's own files."""
+    """Returns {diffusers name: shape}. The text encoder's names have "text_model.", as in
+    SD-1.5's own files."""
     import torch
 
     with torch.device("meta"):
@@ -128,7 +130,7 @@ def shapes(component):
     return out
 
 
-# --- the same tensors by their names in a single-file checkpoint ---
+# --- the names of the same tensors in a single-file checkpoint ---
 
 _RESNET = {
     "norm1": "in_layers.0",
@@ -145,7 +147,7 @@ _UNET_TOP = {
     "conv_norm_out": "out.0",
     "conv_out": "out.2",
 }
-_KINDS = ["resnets", "attentions"]  # in this order within a block of the file
+_KINDS = ["resnets", "attentions"]  # the order within a block of the file
 _VAE_ATTENTION = {
     "group_norm": "norm",
     "to_q": "q",
@@ -197,7 +199,7 @@ def _vae_ldm(name):
         module, kind = leaf.rsplit(".", 1)
         return f"{side}.mid.attn_1.{_VAE_ATTENTION[module]}.{kind}"
     level, kind = int(part[1]), part[2]
-    # The file counts the decoder's levels from the finest, diffusers from the coarsest.
+    # The file numbers the decoder's levels from the finest, diffusers from the coarsest.
     place = f"{side}.down.{level}" if part[0] == "down_blocks" else f"{side}.up.{3 - level}"
     if kind == "resnets":
         leaf = ".".join(part[4:]).replace("conv_shortcut", "nin_shortcut")
@@ -207,7 +209,7 @@ def _vae_ldm(name):
 
 
 def ldm_name(component, name):
-    """The name of a diffusers tensor in a single-file (LDM) checkpoint."""
+    """Returns the name of a diffusers tensor in a single-file (LDM) checkpoint."""
     if component == "text_encoder":
         return "cond_stage_model.transformer." + name
     if component == "unet":
@@ -216,7 +218,7 @@ def ldm_name(component, name):
 
 
 def ldm_shape(component, name, shape):
-    """The single file keeps the VAE's attention projections as 1x1 convolutions."""
+    """In the single file the VAE's attention projections are 1x1 convolutions."""
     if component == "vae" and ".attentions.0.to_" in name and len(shape) == 2:
         return (*shape, 1, 1)
     return tuple(shape)
@@ -226,7 +228,8 @@ def ldm_shape(component, name, shape):
 
 
 def load(folder, component, dtype=None):
-    """The diffusers module with the weights of folder/component, in `dtype` (torch.float32)."""
+    """Returns the diffusers module with the weights of folder/component, in `dtype`
+    (torch.float32)."""
     import torch
     from safetensors import safe_open
 

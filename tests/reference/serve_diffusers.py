@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""diffusers behind as little HTTP as can be: what one gets in an afternoon. One request at a time, in
-the order in which they come; `--max-queue` may wait, others get a 429.
+"""diffusers behind a minimal HTTP server, as somebody could write it in an afternoon. It serves one
+request at a time, in order of arrival; `--max-queue` requests may wait, others get a 429.
 
 POST / {"prompt", "num_inference_steps", "guidance_scale", "seed", "width", "height"} answers with a
 PNG. "listening on PORT" is printed once the pipeline is loaded. usage: serve_diffusers.py MODEL"""

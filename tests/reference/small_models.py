@@ -1,8 +1,9 @@
-"""Writes tests/models/data/small_models.safetensors: what diffusers and transformers make of small models
-that between them use every branch of ours (see CASES below; tests/models/small/small_models.c has the same list).
+"""Writes tests/models/data/small_models.safetensors: the outputs of diffusers and transformers for
+small models that together use every branch of ours (see CASES below;
+tests/models/small/small_models.c has the same list).
 
-Nothing but the outputs is stored: weights and inputs follow from their names by a rule, `number`, that
-the tests repeat in C.
+Only the outputs are stored: weights and inputs are generated from their names by a rule, `number`,
+which the tests repeat in C.
 
 usage: python tests/reference/small_models.py
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0)
@@ -21,7 +22,7 @@ MASK = (1 << 64) - 1
 
 
 def number(name, count):
-    """`count` doubles in [-1, 1): splitmix64, started from the name's FNV-1a hash."""
+    """Returns `count` doubles in [-1, 1): splitmix64, seeded with the name's FNV-1a hash."""
     seed = 14695981039346656037
     for byte in name.encode():
         seed = ((seed ^ byte) * 1099511628211) & MASK
@@ -36,8 +37,8 @@ def number(name, count):
 
 
 def weight(name, shape, gain):
-    """Norms near 1 and 0, biases small, matrices keep the variance of their input times gain squared;
-    queries and keys are larger, so that attention looks somewhere."""
+    """Norms are near 1 and 0 and biases are small. Matrices keep the variance of their input,
+    times gain squared. Queries and keys are larger, so that attention is not uniform."""
     values = number(name, math.prod(shape))
     if len(shape) == 1:
         is_norm_weight = "norm" in name.split(".")[-2] and name.endswith(".weight")
@@ -53,13 +54,14 @@ def weight(name, shape, gain):
 
 
 def signal(name, shape):
-    """An input with variance 1."""
+    """Returns an input of variance 1."""
     values = math.sqrt(3) * number(name, math.prod(shape))
     return torch.from_numpy(values.astype(numpy.float32)).reshape(shape)
 
 
 def fill(model, prefix, gain):
-    """Sets every parameter; `prefix` is what a file's names start with and the module's do not."""
+    """Sets every parameter. `prefix` is a beginning that the file's names have and the module's
+    may lack."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             name = name if name.startswith(prefix) else prefix + name
@@ -72,7 +74,7 @@ def relative_error(a, b):
 
 
 def run(model, forward):
-    """The output in float32, and the relative error of the same model in bfloat16."""
+    """Returns the output in float32, and the relative error of the same model in bfloat16."""
     with torch.no_grad():
         exact = forward(model, torch.float32)
         rough = forward(model.to(torch.bfloat16), torch.bfloat16)
@@ -113,16 +115,16 @@ UNET = {
     "unet_sd1": dict(gain=0.7, size=(8, 12), config=dict(
         in_channels=4, block_out_channels=(16, 32, 48), down=(CROSS, CROSS, PLAIN),
         layers_per_block=2, attention_head_dim=4, norm_num_groups=8, norm_eps=1e-5)),
-    # SD-2: a list of heads, linear projections; and the other kind of sinusoid
+    # SD-2: a list of heads, linear projections, and the other kind of sinusoid
     "unet_sd2": dict(gain=0.35, size=(8, 8), config=dict(
         in_channels=4, block_out_channels=(16, 32), down=(CROSS, PLAIN), layers_per_block=1,
         attention_head_dim=(2, 4), norm_num_groups=4, norm_eps=1e-5, use_linear_projection=True,
         upcast_attention=True, flip_sin_to_cos=False, freq_shift=1)),
-    # inpainting at a size that is odd at every level; an eps that shows
+    # inpainting at a size that is odd at every level, with an eps large enough to show
     "unet_inpaint": dict(gain=0.5, size=(13, 7), config=dict(
         in_channels=9, block_out_channels=(16, 16, 32, 32), down=(CROSS, CROSS, CROSS, PLAIN),
         layers_per_block=1, attention_head_dim=2, norm_num_groups=8, norm_eps=1e-2)),
-    # InstructPix2Pix's channels, attention in other places
+    # InstructPix2Pix's channels, and attention in other blocks
     "unet_pix2pix": dict(gain=0.7, size=(6, 10), config=dict(
         in_channels=8, block_out_channels=(16, 32), down=(PLAIN, CROSS), layers_per_block=2,
         attention_head_dim=(1, 8), norm_num_groups=16, norm_eps=1e-5)),

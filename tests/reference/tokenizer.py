@@ -4,8 +4,9 @@ usage: tokenizer.py VOCABULARY_FOLDER TOKENIZE_TOOL [--count 10000] [--seed 1]
            [--characters] [--sample FILE]
 
 The folder holds vocab.json and merges.txt; the tool is the build's tests/models/tokenize_tool.
-Prints how many strings get equal ids and exits 1 unless all do. --characters compares every Unicode
-character by itself instead, between two letters. --sample writes some of the strings with their ids,
+Prints how many strings get equal ids; exits with 1 unless all do. --characters instead compares
+every single Unicode character, between two letters. --sample writes some of the strings with their
+ids,
 for the test that runs without Python. Needs transformers (5.23.0 was used).
 """
 import argparse
@@ -29,7 +30,7 @@ EMOJI = ["🐱", "👩‍🚀", "🏳️‍🌈", "👍🏽", "🇯🇵", "❤�
 CJK = ["猫", "宇航员骑马", "桜の木", "ネコ", "ひらがな", "한국어", "가", "\u1100\u1161\u11a8", "，", "。", "「", "」"]
 SPECIALS = ["<|startoftext|>", "<|endoftext|>", "<|ENDOFTEXT|>", "<|StartOfText|>", "<|endoftext|",
             "<|end", "|>", "</w>"]
-# Scripts to draw letters, marks, digits and signs from.
+# Unicode ranges from which letters, marks, digits and signs are drawn.
 BLOCKS = [(0x21, 0x7e), (0xa1, 0xff), (0x100, 0x24f), (0x250, 0x2ff), (0x300, 0x36f),
           (0x370, 0x3ff), (0x400, 0x52f), (0x531, 0x58f), (0x591, 0x5f4), (0x600, 0x6ff),
           (0x900, 0x97f), (0xe01, 0xe5b), (0x10a0, 0x10ff), (0x1e00, 0x1fff), (0x2010, 0x206f),
@@ -45,7 +46,7 @@ def character(rng):
 
 
 def accented(rng):
-    """A letter with marks, sometimes decomposed, sometimes with too many of them."""
+    """Returns a letter with marks, sometimes decomposed, sometimes with too many marks."""
     text = rng.choice("aeiounczlsyAEIOUNCZ") + "".join(
         chr(rng.choice([0x300, 0x301, 0x302, 0x303, 0x308, 0x30a, 0x323, 0x327, 0x328, 0x345]))
         for _ in range(rng.randint(1, 3)))

@@ -1,14 +1,16 @@
-"""How far latentd's training is from diffusers + peft's: a table, made afresh with the packages that are installed.
+"""How far latentd's training is from diffusers + peft's: a table, computed with the installed
+packages.
 
 usage: python tests/reference/train_agreement.py BUILD [CASE...]
 (torch 2.15.0, diffusers 0.42.1, peft 0.21.2, accelerate 1.15.0; the bundled checkpoint in float32 on the CPU)
 
 1. Schedules, loss scalers, averages, min-SNR weights, draws, orders, factors and optimizer: training.py's numbers
    are computed again and given to the tests of tests/train, which compare.
-2. Accumulation windows: those of accelerate's own Accelerator, beside the rule by which the loop below steps.
-3. 200 steps of each case of train_losses.py by both, on the same pictures, then latents drawn with each adapter, each
-   by its own program. The bar is 1e-2, or ten times what the reference's latents move when its first factors
-   move by one rounding. latentd's file is loaded in diffusers too, and must draw latentd's latents to 1e-3.
+2. Accumulation windows: those of accelerate's own Accelerator, compared with the rule of the loop
+  below. 3. Both train 200 steps of each case of train_losses.py on the same pictures; then each
+  program draws latents with its own adapter. The limit is 1e-2, or ten times the distance that the
+  reference's latents move when its first factors move by one rounding. latentd's file is loaded in
+  diffusers too, and must draw latentd's latents to 1e-3.
 """
 
 import json
@@ -32,12 +34,12 @@ DRAWN = {"steps": 10, "guidance": 2.5, "seed": 7}
 
 
 def quantized(item):
-    """The picture as a PNG file of 8 bits holds it: [h][w][3], 0 to 255."""
+    """Returns the picture as in an 8-bit PNG file: [h][w][3], 0 to 255."""
     return (train_losses.picture(item, SIZE) * 127.5 + 127.5).round().clamp(0, 255).to(torch.uint8)
 
 
 def picture(item):
-    """As ToTensor and Normalize make it of that file."""
+    """Returns that picture after ToTensor and Normalize."""
     return (quantized(item).float() / 255 - 0.5) / 0.5
 
 
@@ -65,7 +67,7 @@ def parts_agree(build, folder):
 # --- 2 ---
 
 def windows_of_accelerate(batches, accumulation):
-    """After which batches of two epochs the optimizer steps."""
+    """Returns the batches of two epochs after which the optimizer steps."""
     accelerator = Accelerator(gradient_accumulation_steps=accumulation, cpu=True)
     model = torch.nn.Linear(1, 1)
     loader = torch.utils.data.DataLoader(range(batches), batch_size=1)
@@ -101,7 +103,8 @@ def pipeline(trained=None):
 
 
 def draw(trained=None, file=None):
-    """Latents of all prompts by diffusers, with trained components or a file of factors."""
+    """Draws the latents of all prompts with diffusers, with trained components or a file of
+    factors."""
     pipe = pipeline(trained)
     if file:
         pipe.load_lora_weights(file.parent, weight_name=file.name)
@@ -123,7 +126,7 @@ def draw_with_latentd(build, adapter, folder):
 
 
 def train_with_latentd(build, config, folder):
-    """The adapter's file, and the losses."""
+    """Returns the adapter's file and the losses."""
     job = config | {"name": "adapter", "dataset": "pictures", "resolution": SIZE, "seed": 7, "learning_rate": 1e-3,
                     "center_crop": True, "max_train_steps": STEPS, "checkpointing_steps": 0, "report_to": "none"}
     (folder / "job.json").write_text(json.dumps(job))

@@ -1,16 +1,18 @@
-"""Writes tests/train/data/train_losses.json: the first 20 losses of LoRA jobs in diffusers + peft, for
-tests/train/trainer_test.c, and what a rounding of the start moves them by.
+"""Writes tests/train/data/train_losses.json: the first 20 losses of LoRA jobs in diffusers + peft,
+for tests/train/trainer_test.c, and how far a rounding of the start moves them.
 
-usage: python tests/reference/train_losses.py [NAME...]     (of cases; the others stay as they are recorded)
+usage: python tests/reference/train_losses.py [NAME...]     (names of cases; the other cases keep
+their recordings)
 (torch 2.15.0, diffusers 0.42.1, peft 0.21.2; the bundled checkpoint in float32 on the CPU; train_agreement.py
 runs the same loop for longer)
 
-The loop is that of train_text_to_image_lora.py with everything random from torch's CPU generator: manual_seed,
-the adapter, then for each batch where pictures are cut and whether they are mirrored, the posterior's sample,
-noise, timesteps and dropped captions; the order of the pictures is accelerate's seedable sampler's. With prior
-preservation that of train_dreambooth.py, and of train_dreambooth_inpaint.py for a UNet of 9 channels, which is the
-bundled one with another first layer; its random masks are of Python's generator. Pictures follow from their names
-by the rule of small_models.py, averaged over blocks so that they are smooth.
+The loop is that of train_text_to_image_lora.py. All random numbers come from torch's CPU generator:
+manual_seed, the adapter, then for each batch the crops and flips of the pictures, the posterior's
+sample, noise, timesteps and dropped captions. The order of the pictures is that of accelerate's
+seedable sampler. With prior preservation the loop is that of train_dreambooth.py; for a UNet of 9
+channels (the bundled one with another first layer) it is that of train_dreambooth_inpaint.py, whose
+random masks come from Python's generator. Pictures are generated from their names by the rule of
+small_models.py and averaged over blocks, so that they are smooth.
 """
 
 import itertools
@@ -40,7 +42,8 @@ CLASS_COUNT = 7
 SEED, STEPS = 7, 20
 ROUNDING = 2.0 ** -23
 SIZE, BLOCK, MASK_BLOCK = 64, 8, 4
-# name, config: fields of POST /train; "_shape" is of the pictures before they are cut, "_inpainting" the UNet's
+# name, config: fields of POST /train. "_shape" is the size of the pictures before cropping,
+# "_inpainting" is for the UNet.
 CASES = {
     "plain": {"train_batch_size": 1},
     "batch": {"train_batch_size": 2, "gradient_accumulation_steps": 2, "lr_scheduler": "cosine",
@@ -57,10 +60,11 @@ CASES = {
     "inpaint": {"train_batch_size": 2, "_inpainting": True, "_shape": [72, 64]},
     "masks": {"train_batch_size": 2, "_inpainting": True, "masks": "files", "random_flip": True,
               "snr_gamma": 5.0},
-    # The optimizer has the scaled rate, 4e-3, of which polynomial decay begins; lr_end is above the plain one.
+    # The optimizer gets the scaled rate, 4e-3, and polynomial decay starts from it. lr_end is above
+    # the unscaled rate.
     "scaled": {"train_batch_size": 2, "gradient_accumulation_steps": 2, "scale_lr": True,
                "lr_scheduler": "polynomial", "lr_warmup_steps": 3, "lr_power": 2.0, "lr_end": 2e-3},
-    # train_dreambooth_lora.py's list, of which Stable Diffusion has no add_k_proj and add_v_proj.
+    # The list of train_dreambooth_lora.py; Stable Diffusion has no add_k_proj and add_v_proj.
     "targets": {"train_batch_size": 2, "rank": 4,
                 "target_modules": ["to_k", "to_q", "to_v", "to_out.0", "add_k_proj", "add_v_proj"]},
 }
@@ -77,7 +81,8 @@ def picture(name, size=SIZE):
 
 
 def prepare(name, shape, config, picture=picture):
-    """As the scripts' transforms: cut out at random and mirrored. pixels [h][w][3], mask [h][w] of the file."""
+    """Crops at random and mirrors, like the scripts' transforms. pixels [h][w][3], mask [h][w]
+    of the file."""
     pixels = picture(name) if shape == [SIZE, SIZE] else blocks(f"picture.{name}", *shape, BLOCK, 3)
     mask = (blocks(f"mask.{name}", *shape, MASK_BLOCK, 1)[:, :, 0] > 0).float()
     top = left = 0
@@ -111,7 +116,8 @@ def add_adapter(model, config, targets):
 
 
 def weights_of(each, scheduler, timesteps, config):
-    """The losses of a batch's rows by their signal-to-noise ratio, if the job weighs them."""
+    """Weighs the losses of a batch's rows by their signal-to-noise ratio, if the job asks for
+    it."""
     if not config.get("snr_gamma"):
         return each
     snr = compute_snr(scheduler, timesteps)
@@ -125,7 +131,7 @@ def ends_window(number, batches, accumulation):
 
 
 def endless(count, config, seed):
-    """Each batch of one epoch after the other, and whether the optimizer steps after it."""
+    """Yields each batch of one epoch after the other, and whether the optimizer steps after it."""
     size, accumulation = config["train_batch_size"], config.get("gradient_accumulation_steps", 1)
     sampler = SeedableRandomSampler(range(count), data_seed=seed)
     for epoch in itertools.count():
@@ -137,7 +143,8 @@ def endless(count, config, seed):
 
 
 def write(file, record, cases, run_case):
-    """The record with what each of the cases came to, and what a rounding of its start moves it by."""
+    """Writes the record with the results of each case, and how far a rounding of the start moves
+    them."""
     path = ROOT / "tests/train/data" / file
     names = sys.argv[1:] or list(cases)
     kept = json.loads(path.read_text(encoding="utf-8"))["cases"] if sys.argv[1:] else {}
@@ -162,7 +169,8 @@ def schedule_of(optimizer, config, steps):
 
 
 def run(config, nudge=0.0, steps=STEPS, picture=picture):
-    """Losses and norms of the steps, and what was trained: {"unet": ..., "text_encoder": ...}."""
+    """Returns the losses and norms of the steps, and the trained models: {"unet": ...,
+    "text_encoder": ...}."""
     tokenizer = CLIPTokenizer.from_pretrained(MODEL / "tokenizer")
     text_encoder = CLIPTextModel.from_pretrained(MODEL / "text_encoder").requires_grad_(False).eval()
     vae = AutoencoderKL.from_pretrained(MODEL / "vae").requires_grad_(False).eval()

@@ -1,10 +1,10 @@
-"""Writes tests/train/data/*.json: what torch, diffusers and accelerate make of learning rates, averages, loss
-scales, loss weights, random draws and orders, for the tests of train/.
+"""Writes tests/train/data/*.json: learning rates, averages, loss scales, loss weights, random draws
+and orders, as torch, diffusers and accelerate compute them, for the tests of train/.
 
 usage: python tests/reference/training.py [NAME...]
-(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, and bitsandbytes 0.50.2 for adamw_8bit alone;
-WarmupLR and DeepSpeed's loss scaler are written down here as deepspeed 0.19 defines them, because that package
-is not needed for anything else)
+(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, and bitsandbytes 0.50.2 for
+adamw_8bit only; WarmupLR and DeepSpeed's loss scaler are implemented here as in deepspeed 0.19,
+because that package is not needed for anything else)
 """
 
 import json
@@ -35,7 +35,7 @@ def adamw_of(*rates):
 
 
 def rates_of(opt, schedule, steps):
-    """The rates of every group at steps 0, 1, ..."""
+    """Returns the rates of every group at steps 0, 1, ..."""
     out = []
     for _ in range(steps):
         out.append([group["lr"] for group in opt.param_groups])
@@ -45,8 +45,9 @@ def rates_of(opt, schedule, steps):
 
 
 def deepspeed_warmup(bases, warmup, kind, steps):
-    """What WarmupLR with warmup_min_lr 0 gives the optimizer at its steps 0, 1, ...: its count of batches is -1 when
-    it is made, where it sets the least rate, and the engine lets it count after each step of the optimizer."""
+    """Returns the rates that WarmupLR with warmup_min_lr 0 gives the optimizer at steps 0, 1,
+    ... When it is created, its batch count is -1 and it sets the lowest rate. The engine lets
+    it count after each step of the optimizer."""
     warmup = max(2, warmup)
     out = []
     for count in range(-1, steps - 1):
@@ -71,7 +72,7 @@ def learning_rate():
                 ("polynomial", dict(power=1, end=1e-7), dict(power=1)),
                 ("piecewise_constant", dict(rules="1:3,0.1:6,0.02"), dict(step_rules="1:3,0.1:6,0.02"))):
             if name == "polynomial" and warmup == total:
-                continue  # divides by zero there
+                continue  # would divide by zero
             opt = adamw_of(*bases)
             schedule = get_scheduler(name, opt, num_warmup_steps=warmup, num_training_steps=total, **options)
             cases.append(dict(kind=name, bases=bases, rates=rates_of(opt, schedule, total + 3), **plain, **own))
@@ -175,7 +176,7 @@ def loss():
 
 
 def draw_steps(generator, scheduler, options, shape, steps):
-    """The loop of diffusers' train_text_to_image.py from the posterior to the target."""
+    """The part of diffusers' train_text_to_image.py from the posterior to the target."""
     mean = torch.linspace(-2, 2, math.prod(shape)).reshape(shape)
     log_variance = torch.linspace(-40, 3, math.prod(shape)).flip(0).reshape(shape)
     posterior = DiagonalGaussianDistribution(torch.cat([mean, log_variance], dim=1))
@@ -225,7 +226,7 @@ def order():
                 sampler = SeedableRandomSampler(range(count), data_seed=42)
                 sampler.set_epoch(epoch)
                 batches = torch.utils.data.BatchSampler(sampler, batch_size, drop_last=False)
-                if world > 1:  # alone, accelerate shards nothing
+                if world > 1:  # with one process accelerate does not shard
                     batches = BatchSamplerShard(batches, world, rank)
                 ranks.append(list(batches))
             cases.append(dict(seed=42, epoch=epoch, count=count, batch_size=batch_size, world=world, ranks=ranks))
@@ -250,7 +251,7 @@ TEXT_TARGETS = ["q_proj", "v_proj", "fc1"]
 
 
 def factors_of(model, prefix):
-    """Every first factor in the order of its making."""
+    """Returns every first factor, in the order of creation."""
     out = []
     for name, module in model.named_modules():
         if hasattr(module, "lora_A"):
@@ -274,7 +275,8 @@ def parameters():
 
 
 def save_adapter():
-    """What StableDiffusionPipeline.save_lora_weights writes for the adapters of `parameters`."""
+    """Returns what StableDiffusionPipeline.save_lora_weights writes for the adapters of
+    `parameters`."""
     unet, text_encoder = small_unet(), small_text_encoder()
     unet.add_adapter(LoraConfig(r=4, lora_alpha=8, init_lora_weights="gaussian", target_modules=UNET_TARGETS))
     text_encoder.add_adapter(LoraConfig(r=4, lora_alpha=8, init_lora_weights="gaussian",
@@ -290,7 +292,7 @@ def save_adapter():
 
 
 def gradient(count, step):
-    """As tests/train/optimizer_test.c has them."""
+    """The same gradients as in tests/train/optimizer_test.c."""
     i = numpy.arange(count)
     return torch.from_numpy((numpy.sin(0.37 * i + 1.7 * step) * (0.02 + 0.03 * (step % 4))).astype(numpy.float32))
 
@@ -322,7 +324,7 @@ def optimizer():
 
 
 def adamw_8bit():
-    import bitsandbytes.functional as F  # 0.50.2, whose CPU code this is
+    import bitsandbytes.functional as F  # 0.50.2; its CPU code runs here
     maps = dict(signed=F.create_dynamic_map(True), unsigned=F.create_dynamic_map(False))
     count, blocks = 600, 3
     parameter = torch.from_numpy(numpy.cos(0.1 * numpy.arange(count)).astype(numpy.float32))
@@ -339,7 +341,7 @@ MAKERS = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, save_
 
 
 def write(folder, maker):
-    """The maker's data as FOLDER/NAME.json."""
+    """Writes the maker's data to FOLDER/NAME.json."""
     data = maker()
     lines = data if isinstance(data, list) else [data]
     text = ",\n".join(json.dumps(line, separators=(",", ":")) for line in lines)

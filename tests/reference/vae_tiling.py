@@ -1,6 +1,7 @@
-"""What diffusers' VAE in tiles makes of the bundled checkpoint's, for tests/engine/drawing/vae_tiling_test.c: every so many
-numbers of a decode and of an encode whose last tiles are cut in both directions, twice in one, and how far
-both are from the whole.
+"""Runs diffusers' tiled VAE with the bundled checkpoint, for
+tests/engine/drawing/vae_tiling_test.c. It stores every nth number of a decode and of an encode
+whose last tiles are cut in both directions, twice in one of them, and how far both are from the
+untiled result.
 
 usage: vae_tiling.py CHECKPOINT OUT.safetensors
 """

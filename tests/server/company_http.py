@@ -1,7 +1,7 @@
-"""Requests that are drawn at the same time are drawn as each is alone, bit for bit: other prompts, text
-lengths, sizes, step counts, schedulers, guidance, priorities, adapters, and pictures to begin with,
-masked or not, on the bundled checkpoint.
-usage: company_http.py EXECUTABLE MODEL [REQUESTS [SEED [DTYPE...]]]    (scripts/soak: 1,000)"""
+"""Requests that are drawn at the same time give the same bits as each alone, on the bundled
+checkpoint. They differ in prompts, text lengths, sizes, step counts, schedulers, guidance,
+priorities, adapters and starting pictures, with or without masks. usage: company_http.py
+EXECUTABLE MODEL [REQUESTS [SEED [DTYPE...]]] (scripts/soak: 1,000)"""
 import queue
 import random
 import sys
@@ -23,7 +23,7 @@ LORAS = [[], [], [{"name": "snow"}], [{"name": "ink", "weight": 0.6, "text_encod
 
 
 def mix(count, seed, schedulers):
-    """That many requests, which follow from the seed."""
+    """Returns `count` requests, determined by the seed."""
     draw = random.Random(seed)
     out = []
     for number in range(count):
@@ -50,7 +50,7 @@ def mix(count, seed, schedulers):
 
 
 def schedulers_of(d):
-    """Every scheduler, and what of its options changes its noise or its grid."""
+    """Returns every scheduler, also with the options that change its noise or its timesteps."""
     out = []
     for s in d.get("/schedulers").json()["schedulers"]:
         out.append(s["name"])
@@ -69,8 +69,8 @@ def draw_one(d, request):
 
 
 def draw_together(d, requests):
-    """All of them, so many at a time; what each drew, and how many had begun to be drawn and were not done, at
-    most, when we looked."""
+    """Draws all requests, IN_FLIGHT of them at a time. Returns each result, and the largest
+    number of requests seen in progress."""
     left, out, most = queue.Queue(), [None] * len(requests), 0
     for item in enumerate(requests):
         left.put(item)

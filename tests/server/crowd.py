@@ -1,5 +1,5 @@
-"""Clients that come in crowds, stop half way, or leave: who is served, how soon, and what a stop waits
-for. usage: crowd.py EXECUTABLE"""
+"""Many clients at once that stop half-way or leave: who is served, how soon, and what a stop of
+the daemon waits for. usage: crowd.py EXECUTABLE"""
 import os
 import resource
 import signal
@@ -42,7 +42,7 @@ def abandoned_bodies_hold_no_slots():
 
 
 def half_sent_bodies_give_way():
-    """The same, but nobody leaves."""
+    """300 clients send a part of a body and stay; 30 new ones are served."""
     with Daemon(executable) as d:
         sockets = connect_all(d, 300, HALF_BODY)
         took = [seconds_for_health(d) for _ in range(30)]
@@ -67,7 +67,7 @@ def idle_connections_give_way():
 
 
 def accepted_work_keeps_its_place():
-    """Connections that wait for a picture do not give way to idle ones."""
+    """Connections that wait for a picture are not closed in favour of idle ones."""
     with Daemon(executable, "fake,step_ms=20", extra=["--max-connections", "16"]) as d:
         working = connect_all(d, 8, generate_bytes({"prompt": "a", "num_inference_steps": 40}))
         check(wait_until(lambda: d.depth() >= 6), "accepted")
@@ -93,7 +93,8 @@ def clients_past_the_limit_wait(what="every connection is busy"):
 
 
 def a_head_past_the_library_s_memory():
-    """Cookies, query arguments and headers by the thousand: an answer each, at once, nothing left."""
+    """Thousands of cookies, query arguments and headers: each request is answered at once, and
+    no memory is left behind."""
     rows = [
         ("cookies", HEALTH + b"Cookie: " + b"a=b; " * 3000 + b"\r\n\r\n", (200, 431)),
         ("arguments", b"GET /health?" + b"a&" * 1000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -143,7 +144,8 @@ def a_stop_waits_for_accepted_work_only():
 
 
 def a_refusal_reaches_who_still_writes():
-    """A client that writes 40 MB before it reads gets its 413; so does one whose length is a lie."""
+    """A client that writes 40 MB before it reads still gets its 413, and so does one with a
+    false length."""
     size = 40 << 20
     head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with Daemon(executable) as d:
@@ -165,7 +167,7 @@ def a_refusal_reaches_who_still_writes():
                 b"Content-Length: 1000000\r\n\r\n"
             responses, closed = exchange(d, data + b" " * 1000000, close=True)
             check([r.status for r in responses] == [status], f"{what}: {[r.status for r in responses]}")
-        with d.connect() as s:  # one that sends on for ever is cut off
+        with d.connect() as s:  # a client that never stops sending is cut off
             s.settimeout(10)
             sent = 0
             try:
@@ -185,11 +187,11 @@ def processor_seconds(pid):
 
 
 def without_descriptors_it_waits():
-    """The listener has none left for a new client: it says so once and does not spin."""
+    """Without a free descriptor for a new client, the listener logs that once and does not spin."""
     with Daemon(executable) as d:
         used = d.open_files()
         resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (used + 4, used + 4))
-        # they work, so none of them gives way
+        # These connections are working, so none of them can be closed.
         sockets = connect_all(d, 12, generate_bytes({"prompt": "a", "num_inference_steps": 1000})[:-1])
         check(wait_until(lambda: "no file descriptors" in d.read_log()), "it says so")
         before = processor_seconds(d.process.pid)
@@ -223,7 +225,7 @@ def closed_standard_streams_are_not_sockets():
             targets = [os.readlink(f"/proc/{p.pid}/fd/{n}")]
             check(targets == ["/dev/null"], f"descriptor {n} is {targets}")
         with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
-            s.sendall(generate_bytes({"prompt": "a"}))  # its end is logged
+            s.sendall(generate_bytes({"prompt": "a"}))  # the end of a request is logged
             data = b""
             while data.count(b"}") < 2 and len(data) < 1 << 20:
                 more = s.recv(65536)

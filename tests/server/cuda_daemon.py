@@ -1,8 +1,8 @@
-"""The daemon on a GPU that the emulator plays: what /info says of it, a picture that does not fit, a
-device that is lost or cannot be opened, and that serving waits for no tuner.
+"""The daemon on an emulated GPU: its entry in /info, a picture that does not fit, a device that is
+lost or cannot be opened. Serving does not wait for the tuner.
 usage: cuda_daemon.py EXECUTABLE MODEL_FOLDER [draw]
 
-With `draw` it also draws one, which takes the emulator a minute or so."""
+With `draw` it also draws a picture, which takes the emulator about a minute."""
 import contextlib
 import os
 import subprocess
@@ -20,7 +20,7 @@ os.environ["LATENTD_TUNER_CACHE"] = os.path.join(tempfile.mkdtemp(), "tuner.txt"
 
 @contextlib.contextmanager
 def emulated(**settings):
-    """A device with these CUDA_EMULATOR_ settings, for the processes started meanwhile."""
+    """Sets CUDA_EMULATOR_ variables for processes that are started in the `with` block."""
     names = {f"CUDA_EMULATOR_{name}": str(value) for name, value in settings.items()}
     names.setdefault("CUDA_EMULATOR_CAPABILITY", "80")
     os.environ.update(names)
@@ -38,7 +38,7 @@ def info_and_what_does_not_fit():
         check(device["name"] == "Emulated sm_80", f"{device}")
         check(0 < device["weight_bytes"] < device["memory_total_bytes"] == 700 * MIB, f"{device}")
         before = device["activation_bytes"]
-        # In tiles it would fit, and take the emulator many minutes.
+        # In tiles it would fit, but take the emulator many minutes.
         r = d.generate(SMALL | {"width": 2048, "height": 2048, "vae_tiling": "off"})
         check(r.status == 507 and r.error()["code"] == "out_of_memory", f"{r.status}: {r.body}")
         check("2048x2048 picture" in r.error()["message"] and "are needed" in r.error()["message"],
@@ -53,7 +53,7 @@ def info_and_what_does_not_fit():
 
 
 def a_lost_device_is_the_end():
-    """The first request's first wait finds that the device is gone: an illegal address."""
+    """The first wait during the first request finds that the device is lost: an illegal address."""
     with emulated(FAIL="cudaStreamSynchronize,2,700,sticky"), \
             Daemon(executable, model, patience_s=400) as d:
         r = d.generate(SMALL)

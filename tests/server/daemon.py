@@ -1,4 +1,5 @@
-"""Starts the daemon for a test and talks to it, down to single bytes. Standard library only."""
+"""Starts the daemon for a test and talks to it, also with raw bytes. Uses only the standard
+library."""
 import http.client
 import json
 import os
@@ -15,7 +16,7 @@ passed = failed = 0
 
 
 def check(condition, what):
-    """Counts a promise; prints the broken ones."""
+    """Counts a check and prints it if it failed."""
     global passed, failed
     if condition:
         passed += 1
@@ -26,7 +27,8 @@ def check(condition, what):
 
 
 def left_out(what):
-    """Says which part of a test this machine cannot run; scripts/test lists these lines at its end."""
+    """Reports a part of a test that this machine cannot run; scripts/test lists these lines at
+    its end."""
     print(f"LEFT OUT: {what}", flush=True)
 
 
@@ -57,15 +59,16 @@ class Response:
 
 
 class Daemon:
-    """`with Daemon(executable, "fake,step_ms=5") as d:`; stopped and its exit checked at the end."""
+    """Used as `with Daemon(executable, "fake,step_ms=5") as d:`. Stops the daemon at the end and
+    checks its exit status."""
 
     def __init__(self, executable, model="fake", ready=True, listen="127.0.0.1:0", extra=(),
                  patience_s=60):
         self.command = [executable, "serve", "--model", model, "--listen", listen, *extra]
         self.wait_ready = ready
-        self.patience_s = patience_s  # for it to get ready, and for an answer
-        self.starts_in = None  # a folder; None: here
-        self.host = self.port = self.path = None  # where it listens, known once it runs
+        self.patience_s = patience_s  # limit for getting ready and for an answer
+        self.starts_in = None  # its working folder; None: the current one
+        self.host = self.port = self.path = None  # its address, known once it runs
 
     def __enter__(self):
         self.log_file = tempfile.TemporaryFile()
@@ -99,7 +102,7 @@ class Daemon:
         return False
 
     def read_log(self):
-        """All it has written to standard error so far."""
+        """Returns what the daemon has written to standard error so far."""
         return os.pread(self.log_file.fileno(), 1 << 20, 0).decode()
 
     def connect(self):
@@ -125,16 +128,17 @@ class Daemon:
             c.close()
 
     def is_drawing(self, count=1):
-        """Waits until the engine has taken `count` requests: out of the queue, whose depth counts them on."""
+        """Waits until the engine is drawing `count` requests. They are no longer waiting, but
+        the queue's depth still counts them."""
         line = f"sd_requests_running {count}"
         return wait_until(lambda: line in self.get("/metrics").body.decode().split("\n"))
 
     def depth(self):
-        """How many requests are accepted and not done: those that wait and those that are drawn."""
+        """Returns the number of accepted requests that are not done: waiting or being drawn."""
         return self.get("/info").json()["queue"]["depth"]
 
     def gets_to_depth(self, count, seconds=10.0):
-        """Waits until there are `count` of them; is_drawing says that one of them is begun."""
+        """Waits until the depth is `count`. To know that one of them has begun, use is_drawing."""
         return wait_until(lambda: self.depth() == count, seconds)
 
     def get(self, path, headers=None):
@@ -149,7 +153,8 @@ class Daemon:
             return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
 
     def is_sanitized(self):
-        """Whether it runs under AddressSanitizer, whose memory no limit and no measure fits."""
+        """Whether it runs under AddressSanitizer, where memory limits and measurements do not
+        apply."""
         with open(f"/proc/{self.process.pid}/maps") as f:
             return "libasan" in f.read()
 
@@ -158,7 +163,7 @@ class Daemon:
 
 
 def generate_bytes(body, extra=b""):
-    """A POST /generate as raw bytes."""
+    """Returns a POST /generate as raw bytes."""
     if isinstance(body, dict):
         body = json.dumps(body).encode()
     return (b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
@@ -166,8 +171,9 @@ def generate_bytes(body, extra=b""):
 
 
 def read_responses(s, seconds=20.0, count=1, close=False):
-    """The responses on a connection, [Response], and whether the server closed it. Waits for `count`
-    of them, and for the close if one must come; then only a moment more, for what must not come."""
+    """Returns the responses on a connection, [Response], and whether the server closed it. Waits
+    for `count` responses, and with `close` until the connection is closed. Then waits a
+    moment longer, in case something comes that must not."""
     data, closed, responses = b"", False, []
     end = time.monotonic() + seconds
     while not closed:
@@ -208,7 +214,7 @@ def split_responses(data):
 
 
 def exchange(daemon, data, count=1, close=False):
-    """Sends raw bytes on a fresh connection: (responses, closed), as read_responses."""
+    """Sends raw bytes on a new connection. Returns (responses, closed), as read_responses."""
     with daemon.connect() as s:
         try:
             s.sendall(data)

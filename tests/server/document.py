@@ -1,6 +1,7 @@
-"""The examples of a Markdown file, run in order as they stand, in a folder of their own that has `share/tiny-sd`,
-`share/pictures` and `build/latentd` as the source tree has them; `latentd serve` starts the daemon, and `localhost:8188` is where it
-listens. A test takes each block by its first words, so a new one fails until a test has it:
+"""Runs the examples of a Markdown file unchanged and in order, in a separate folder that has
+`share/tiny-sd`, `share/pictures` and `build/latentd` like the source tree. `latentd serve` starts
+the daemon, and `localhost:8188` is replaced by its address. A test takes each block by its first
+words, so a new block fails until a test covers it:
 
     with Document(executable, model, "docs/x.md") as page:
         said = page.run("curl -s localhost:8188/info")
@@ -23,7 +24,7 @@ SERVE = re.compile(r"(?:build/)?latentd serve ")
 
 
 def blocks(text):
-    """[(line number, language, text)] of what stands between fences."""
+    """Returns [(line number, language, text)] of all fenced blocks."""
     found, begin = [], None
     for number, line in enumerate(text.split("\n"), 1):
         if not line.startswith("```"):
@@ -37,7 +38,7 @@ def blocks(text):
 
 
 def commands(block):
-    """The block's commands, each with all of its lines."""
+    """Returns the block's commands, each with all of its lines."""
     found, lines = [], []
     for line in block.split("\n"):
         lines.append(line)
@@ -45,14 +46,14 @@ def commands(block):
         if line.endswith("\\"):
             continue
         shell = subprocess.run(["bash", "-n", "-c", text], capture_output=True)
-        if shell.returncode == 0 and not shell.stderr:  # it warns of a here-document without its end
+        if shell.returncode == 0 and not shell.stderr:  # bash warns of an open here-document
             found += [text] if text.strip() else []
             lines = []
     return found + ["\n".join(lines)] if lines else found
 
 
 def json_values(text):
-    """All values of a text that is nothing but JSON, one after another; [] of any other."""
+    """Returns all values of a text that consists only of JSON values; [] for any other text."""
     found, at, decoder = [], 0, json.JSONDecoder()
     text = text.strip()
     while at < len(text):
@@ -66,7 +67,7 @@ def json_values(text):
 
 
 class Here(Daemon):
-    """A daemon by its whole command line."""
+    """A daemon with a given command line."""
 
     def __init__(self, arguments, folder):
         super().__init__(arguments[0])
@@ -81,8 +82,8 @@ class Document:
             self.text = f.read()
         self.left = blocks(self.text)
         self.daemon = None
-        self.job = "ID"   # the last one that was ordered
-        self.words = {}   # what stands for a word of the document, beside those
+        self.job = "ID"   # the job that was ordered last
+        self.words = {}   # replacements for words of the document
         self.counted = 0
 
     def __enter__(self):
@@ -110,7 +111,7 @@ class Document:
             return f.read()
 
     def start(self, arguments):
-        """`latentd serve` with these arguments, instead of the daemon before it."""
+        """Runs `latentd serve` with these arguments, after stopping the previous daemon."""
         self.stop()
         self.daemon = Here([self.executable, "serve", *arguments, "--listen", "127.0.0.1:0"], self.folder)
         self.daemon.__enter__()
@@ -122,7 +123,7 @@ class Document:
         self.daemon = None
 
     def take(self, begin):
-        """The text of the next block, which begins with these words."""
+        """Returns the text of the next block, which must begin with these words."""
         if not self.left or not self.left[0][2].startswith(begin):
             raise SystemExit(f"{self.path}: a block that begins with {begin!r} is to come, not {self.left[:1]}")
         return self.left.pop(0)[2]
@@ -132,7 +133,7 @@ class Document:
         print(f"{self.path}: not run: {begin}: {why}", flush=True)
 
     def command(self, text, seconds=300):
-        """What a command of the document printed."""
+        """Runs a command of the document. Returns what it printed."""
         self.counted += 1
         if SERVE.match(text):
             self.start(shlex.split(text, comments=True)[2:])
@@ -145,7 +146,7 @@ class Document:
         return said
 
     def program(self, text, seconds=300):
-        """What a program in Python printed."""
+        """Runs a Python program. Returns what it printed."""
         self.counted += 1
         return self.spawn([sys.executable, "-c", text], seconds)
 
@@ -162,5 +163,5 @@ class Document:
         return p.stdout
 
     def run(self, begin, seconds=300):
-        """[what each command of the next block printed]"""
+        """Runs the next block. Returns [what each command printed]."""
         return [self.command(c, seconds) for c in commands(self.take(begin))]

@@ -1,5 +1,5 @@
-"""Runs the examples of README.md and docs/, with the bundled checkpoint, and looks at what they did.
-usage: documents.py EXECUTABLE MODEL PICTURES [DOCUMENT...]      PICTURES: tests/pictures"""
+"""Runs the examples of README.md and docs/ with the bundled checkpoint, and checks their
+results. usage: documents.py EXECUTABLE MODEL PICTURES [DOCUMENT...] PICTURES: tests/pictures"""
 import glob
 import json
 import os
@@ -15,7 +15,8 @@ from generate_http import png_texts
 from png_file import left_half, png_file
 
 executable, model, pictures = (os.path.abspath(a) for a in sys.argv[1:4])
-# Those that need more than this; each takes its document's blocks as they are taken here.
+# Documents whose examples need more than this script has. Each of these tests takes its document's
+# blocks in the same way.
 ELSEWHERE = {"docs/openai.md": "tests/server/openai/openai_doc.py", "docs/sdapi.md": "tests/server/sdapi/sdapi_doc.py",
              "docs/training.md": "tests/server/training/training_walk.py"}
 
@@ -26,7 +27,8 @@ def is_png(page, name, words=""):
 
 
 def job_at_its_end(page):
-    """The job that the document ordered last; its own command waits no longer than a minute."""
+    """Waits for the job that the document ordered last; the document's own command waits at most
+    a minute."""
     job = lambda: page.daemon.get(f"/jobs/{page.job}").json()
     check(wait_until(lambda: job()["state"] not in ("queued", "running"), 400), "it ends")
     return job()
@@ -185,7 +187,7 @@ def every_document_has_a_test(known):
         check(not blocks(text) or path in known, f"{path} has examples that nobody runs")
         outside = "".join(text.split("```")[::2])
         check(not re.search(r"^    (curl|latentd|build/|scripts/|tar) ?", outside, re.M), f"{path}: indented commands")
-        # What is named is there.
+        # Every file that a document names must exist.
         for name in re.findall(r"`((?:scripts|tests|docs|share)/[\w./-]*)[` ]", text):
             if "NAME" in name:
                 continue

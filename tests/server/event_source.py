@@ -1,4 +1,5 @@
-"""Clients of server-sent events, which read them line by line as HTML's section 9.2 says."""
+"""Clients of server-sent events. They read line by line, as section 9.2 of the HTML standard
+defines it."""
 import http.client
 import json
 import time
@@ -13,18 +14,18 @@ class Event:
 
 
 class EventReader:
-    """Of `self.response`."""
+    """Reads events from `self.response`."""
 
     def __init__(self):
         self.comments, self.ids, self.last_id, self.retry_ms = 0, 0, None, None
 
     def next(self):
-        """The next event; None once the stream has ended."""
+        """Returns the next event; None once the stream has ended."""
         kind, data = "message", []
         while True:
             line = self.response.readline()
             if not line.endswith(b"\n"):
-                return None  # an event that is cut short is none
+                return None  # an incomplete event does not count
             line = line.decode().rstrip("\r\n")
             if not line:
                 if data:
@@ -50,12 +51,13 @@ class EventReader:
             yield event
 
     def all(self):
-        """What is left of this stream."""
+        """Returns the remaining events of this stream."""
         return list(self)
 
 
 class Stream(EventReader):
-    """A POST whose answer is events; `status` of any other answer, with its `body`."""
+    """A POST whose answer is a stream of events. For any other answer, `status` and `body` are
+    set."""
 
     def __init__(self, daemon, fields, path="/generate", headers=None, timeout=60):
         super().__init__()
@@ -69,7 +71,7 @@ class Stream(EventReader):
         self.body = None if self.streams else self.response.read()
 
     def until(self, kind):
-        """The next event of this kind, whatever comes before it; None: it never comes."""
+        """Returns the next event of this kind and skips others; None if the stream ends before."""
         for event in self:
             if event.kind == kind:
                 return event
@@ -81,8 +83,8 @@ class Stream(EventReader):
 
 
 class EventSource(EventReader):
-    """As a browser's: remembers the last id, connects anew when a stream ends, and stops at a 204. `open`
-    connects."""
+    """Works like a browser's: remembers the last id, reconnects when a stream ends, and stops at
+    a 204. `open` connects."""
 
     def __init__(self, daemon, path, last_id=None, timeout=20):
         super().__init__()
@@ -112,7 +114,8 @@ class EventSource(EventReader):
             return None
 
     def follow(self, seconds=30):
-        """Every event until the server says that there will be none, whatever happens to it."""
+        """Returns all events until the server says that there are no more, even if the daemon is
+        restarted meanwhile."""
         events, end = [], time.monotonic() + seconds
         while time.monotonic() < end:
             try:
@@ -120,6 +123,6 @@ class EventSource(EventReader):
                     return events
                 events += self.all()
             except OSError:
-                pass  # it is being started
+                pass  # the daemon is starting
             time.sleep(0.02)
         return events

@@ -1,5 +1,5 @@
-"""POST /generate and the daemon's other answers over HTTP, as the API describes them.
-usage: generate_http.py EXECUTABLE"""
+"""POST /generate and the daemon's other answers over HTTP, as documented by the API. usage:
+generate_http.py EXECUTABLE"""
 import base64
 import http.client
 import json
@@ -18,7 +18,8 @@ MULTIPLE = "an integer that is a multiple of 8 from 64 to 2048; leave it out for
 
 
 def png_chunks(data):
-    """{type: [data]} of a PNG whose checksums are right (the standard's, by zlib)."""
+    """Returns {type: [data]} for a PNG. Asserts that its checksums are right (computed with
+    zlib)."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, chunks = 8, {}
     while at < len(data):
@@ -74,7 +75,7 @@ def json_answer(d):
 
 
 def a_picture_is_its_own_request(d, body, b64):
-    """The `latentd` text of a picture, posted as it is, draws the same picture."""
+    """The `latentd` text of a picture, posted unchanged, draws the same picture."""
     r = d.request("POST", "/generate", body, {"Content-Type": "application/json"})
     check(r.status == 200, f"its text is a request: {r.status} {r.body[:300]}")
     check(r.json()["images"][0]["b64_json"] == b64, "and it draws the same bytes")
@@ -125,7 +126,7 @@ def picture_to_begin_with(d):
 
 
 def other_formats(d):
-    """JPEG and WebP, by Accept or by field; their texts are in EXIF data."""
+    """JPEG and WebP, selected by Accept or by a field. Their texts are in the EXIF data."""
     fields = {"prompt": "caf\u00e9", "seed": 3, "quality": 70}
     for word, magic in (("jpeg", b"\xff\xd8\xff\xe0"), ("webp", b"RIFF")):
         r = d.generate(fields, {"Accept": f"image/{word}"})
@@ -145,7 +146,7 @@ def other_formats(d):
 
 
 def quantization(jpeg):
-    """The quantization tables of a JPEG, from its DQT segments."""
+    """Returns the quantization tables of a JPEG, from its DQT segments."""
     at, tables = 2, []
     while jpeg[at + 1] != 0xda:  # the scan
         size = struct.unpack(">H", jpeg[at + 2:at + 4])[0]
@@ -156,7 +157,7 @@ def quantization(jpeg):
 
 
 def vp8(webp):
-    """What a WebP file has beside its metadata."""
+    """Returns a WebP file without its metadata."""
     at = 12
     while webp[at:at + 4] != b"VP8 ":
         size = struct.unpack("<I", webp[at + 4:at + 8])[0]
@@ -165,8 +166,8 @@ def vp8(webp):
 
 
 def default_quality(d):
-    """90, as docs/images.md says. The standard's table begins with 16, and libjpeg scales it by 200 - 2 quality
-    percent: 3."""
+    """The default is 90, as in docs/images.md. The standard's table begins with 16, and libjpeg
+    scales it by 200 - 2 quality percent: 3."""
     for word, of in (("jpeg", quantization), ("webp", vp8)):
         def drawn(**quality):
             r = d.generate({"prompt": "a", "seed": 3, **quality}, {"Accept": f"image/{word}"})
@@ -246,7 +247,7 @@ def routes(d):
     for path in ("/nope", "/web/nope", "/health/", "/healthx", "/generate/", "/%68ealth", "/HEALTH"):
         check(d.get(path).status == 404, f"404 for {path}")
     check(d.request("POST", "/nope", "{}", {"Content-Type": "application/json"}).status == 404, "POST")
-    error = d.get("/v1/nope").error()  # in OpenAI's shape
+    error = d.get("/v1/nope").error()  # in OpenAI's form
     check(error == {"message": "there is no such path here", "type": "invalid_request_error", "param": None,
                     "code": "not_found"}, f"/v1/nope: {error}")
     r = d.request("POST", "/health", "{}", {"Content-Type": "application/json"})
@@ -276,7 +277,7 @@ def two_requests_share_a_connection(d):
         check(r.status == 200 and json.loads(r.read())["images"][0]["seed"] == n, f"request {n}")
         check(c.sock and c.sock.getsockname()[1] == port, "on the same connection")
     c.close()
-    # and pipelined: both are sent before the first answer
+    # Pipelined: both requests are sent before the first answer.
     data = generate_bytes({"prompt": "a", "seed": 1}) + generate_bytes({"prompt": "a", "seed": 2})
     responses, closed = exchange(d, data, count=2)
     check([r.json()["images"][0]["seed"] for r in responses] == [1, 2], "pipelined, in order")
@@ -316,8 +317,8 @@ def bomb(width, height):
     return base64.b64encode(data).decode()
 
 
-# Requests that this model cannot draw, and the field that is named. The lower half is wrong for this
-# model only: 12 layers of text encoder, 1000 timesteps, a scheduler that has no such option.
+# Requests that this model cannot draw, and the field that the error names. The lower half is wrong
+# only for this model: 12 layers of text encoder, 1000 timesteps, a scheduler without that option.
 UNDRAWABLE = [
     ({"prompt": 1}, "prompt"),
     ({"prompt": []}, "prompt"),
@@ -358,7 +359,7 @@ UNDRAWABLE = [
     ({"init_image": PICTURE, "width": 128}, "init_image"),
     ({"init_image": PICTURE, "mask_image": png_base64(64, 72, gradient)}, "mask_image"),
     ({"init_image": PICTURE, "mask_image": "AAAA"}, "mask_image"),
-    # Files that say that they are larger than may be: nothing is decoded.
+    # Files whose header claims too large a picture; nothing is decoded.
     ({"init_image": bomb(2056, 64)}, "init_image"),
     ({"init_image": bomb(100000, 100000)}, "init_image"),
     ({"init_image": bomb(4104, 64), "resize_mode": "default"}, "init_image"),
@@ -392,7 +393,7 @@ UNDRAWABLE = [
 
 
 def what_cannot_be_drawn_is_refused_at_once(d, depth):
-    """While `depth` requests are in front of it."""
+    """They are refused even while `depth` requests are ahead of them."""
     for fields, param in UNDRAWABLE:
         r = d.generate({"prompt": "a", **fields})
         check(r.status == 400 and r.error()["param"] == param and r.error()["allowed"],
@@ -401,7 +402,7 @@ def what_cannot_be_drawn_is_refused_at_once(d, depth):
 
 
 def every_field_can_be_refused(d):
-    """The table above has a row for each field there is."""
+    """The table above has a row for every field."""
     fields = set(d.generate({"prompt": "a", "timeout_s": 9, "output": "jpeg", "quality": 80, "init_image": PICTURE,
                              "mask_image": MASK}).json()["parameters"])
     missing = fields - {param for _, param in UNDRAWABLE}
@@ -410,7 +411,7 @@ def every_field_can_be_refused(d):
 
 def a_full_queue_is_a_429(executable):
     with Daemon(executable, "fake,step_ms=1000") as d:
-        waiting = [d.connect() for _ in range(66)]  # one is drawn, 64 wait
+        waiting = [d.connect() for _ in range(66)]  # one is drawn, 64 wait, one is refused
         body = generate_bytes({"prompt": "a", "num_inference_steps": 20})
         waiting[0].sendall(body)
         check(d.is_drawing(), "one is drawn")
@@ -437,7 +438,7 @@ def a_client_that_leaves_cancels(executable):
             s.sendall(long)
             check(d.is_drawing(), "being drawn")
         check(d.gets_to_depth(0, 5), "cancelled")
-        # a waiting one is cancelled too, while the one before it is drawn on
+        # A waiting request is cancelled too, while the one before it continues.
         with d.connect() as first, d.connect() as second:
             first.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 200}))
             check(d.is_drawing(), "one is drawn")
@@ -448,7 +449,7 @@ def a_client_that_leaves_cancels(executable):
             responses, _ = read_responses(first)
             check([r.status for r in responses] == [200], "the other is not disturbed")
         check("the client went away" in d.read_log(), "the log says so")
-        # one that only closes its sending side has left too, and may read why
+        # A client that closes only its sending side counts as gone too, but can read the reason.
         with d.connect() as s:
             s.sendall(long)
             check(d.is_drawing(), "being drawn")

@@ -1,5 +1,5 @@
-/* Request bodies and what becomes of them. The truth is the API's contract: field names and
- * defaults, RFC 8259 for what is JSON, and the words of each error. */
+/* Request bodies and their results. The expected values are the API's contract: field names and
+ * defaults, RFC 8259 for JSON, and the words of each error. */
 #include "server/generation/generate_json.h"
 
 #include "base/limits.h"
@@ -87,7 +87,8 @@ static void every_field_arrives(void) {
     generate_request_finish(&r);
 }
 
-/* A wrong field, its parameter as the error names it, and words of value and of what is allowed. */
+/* Wrong fields, with the parameter that the error names, and words of its value and of what is
+ * allowed. */
 static const struct {
     const char *fields, *param, *value, *allowed;
 } wrong[] = {
@@ -216,7 +217,7 @@ static void wrong_fields_are_named(void) {
     printf("%zu wrong fields\n", sizeof(wrong) / sizeof(wrong[0]));
 }
 
-/* Each row of the parser's table has one of the table above, or of the bodies below. */
+/* Every row of the parser's table has a wrong value in the table above, or in the bodies below. */
 static void every_field_can_be_wrong(void) {
     const char *name;
     size_t count = 0;
@@ -229,8 +230,9 @@ static void every_field_can_be_wrong(void) {
     CHECK(count >= 14, "%zu fields", count);
 }
 
-/* What diffusers' constructors (and step(), for eta) take of what our API lets a request set; and
- * where sigmas are listed, use_ays_sigmas, as euler_ancestral's other lists, which are ours. */
+/* The options that diffusers' constructors (and step(), for eta) take and that our API lets a
+ * request set. Additions of ours: use_ays_sigmas wherever there are lists of sigmas, and all lists
+ * of euler_ancestral. */
 static const struct {
     const char *name, *options[12];
 } constructors[] = {
@@ -282,13 +284,13 @@ static void schedulers_have_their_constructors_options(void) {
     }
 }
 
-/* Stable Diffusion 1.5's file. */
+/* The scheduler configuration of Stable Diffusion 1.5. */
 static const char sd15[] = "{\"_class_name\": \"PNDMScheduler\", \"beta_end\": 0.012,"
                            "\"beta_schedule\": \"scaled_linear\", \"beta_start\": 0.00085,"
                            "\"num_train_timesteps\": 1000, \"set_alpha_to_one\": false,"
                            "\"skip_prk_steps\": true, \"steps_offset\": 1}";
 
-/* One option as a body has it: parsed, resolved and echoed; the echoed value (a new reference), or
+/* Parses, resolves and echoes one option of a body. Returns the echoed value (a new reference), or
  * NULL and *err. */
 static json_t *echoed(
     enum scheduler_kind kind, const char *option, const json_t *value, struct error *err) {
@@ -313,7 +315,7 @@ static json_t *echoed(
     return echo;
 }
 
-/* The value is a new reference. */
+/* Takes over the reference to `value`. */
 static void is_refused(
     enum scheduler_kind kind, const char *option, json_t *value, const char *const *allowed) {
     struct error err = { 0 };
@@ -385,7 +387,8 @@ static int try_good_values(enum scheduler_kind kind, enum scheduler_option_id id
     snprintf(refusal, sizeof(refusal), "%s %s", scheduler_kind_name(kind),
         scheduler_has_option(kind, id) ? "knows \"" : "has no such option; it has ");
     const char *const allowed[] = { refusal, NULL };
-    double last = o->kind == FIELD_FLAG ? 1 : o->min + 1; /* of a range, its end and one more */
+    double last = o->kind == FIELD_FLAG ? 1
+                                        : o->min + 1; /* tries a range's end and the next value */
     for (int i = 0; o->kind == FIELD_WORD ? o->words[i] != NULL : i < 2; i++, tried++) {
         json_t *value = o->kind == FIELD_WORD   ? json_string(o->words[i])
                         : o->kind == FIELD_FLAG ? json_boolean(i)
@@ -419,7 +422,7 @@ static void every_option_of_every_scheduler_is_read_refused_and_echoed(void) {
         SCHEDULER_COUNT);
 }
 
-/* Bodies that are wrong as a whole, and words of the message. */
+/* Bodies that are wrong as a whole, and words that the message must contain. */
 static const char *const wrong_bodies[][2] = {
     { "", "the body is empty" },
     { "   ", "not valid JSON" },
@@ -491,7 +494,8 @@ static void a_prompt_has_a_ceiling(void) {
 }
 
 static void a_cut_character_does_not_spoil_an_error(void) {
-    /* 99 bytes and then a character of three: the quoted value ends before it */
+    /* 99 bytes, then a character of three bytes: the quoted value must end before that
+     * character. */
     char text[300];
     struct generate_request r;
     struct error err;
@@ -503,7 +507,7 @@ static void a_cut_character_does_not_spoil_an_error(void) {
     json_decref(string);
 }
 
-/* RFC 9110, section 12.5.1, its own examples among them. */
+/* RFC 9110, section 12.5.1, including its own examples. */
 static void accept_headers_are_weighed(void) {
     static const struct {
         const char *header;

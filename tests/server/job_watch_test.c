@@ -1,4 +1,4 @@
-/* Who gives way when there are too many who wait for news of jobs. */
+/* Which onlookers are dismissed when too many wait for news of jobs. */
 #include "server/later/job_watch.h"
 
 #include "tests/check.h"
@@ -11,9 +11,9 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 static struct onlooker {
-    struct watcher watcher; /* the first member */
-    bool told, over;        /* to give way; that nobody looks for it any more */
-    bool leaves;            /* as soon as it is looked at */
+    struct watcher watcher; /* must be the first member */
+    bool told, over;        /* told: to leave; over: not polled any more */
+    bool leaves;            /* when it is polled for the first time */
     int looks;
 } onlookers[64];
 
@@ -35,8 +35,8 @@ static void release(struct watcher *watcher) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* A letter names the job ('-': a drawing's own stream), another one the caller; a third one its
- * key. */
+/* Adds an onlooker. The first letter of `who` is its job ('-': the stream of a drawing), the second
+ * its caller, the third the caller's key. */
 static void add_one(struct job_watch *watch, int index, const char *who, bool leaves) {
     struct error err = { 0 };
     struct onlooker *o = &onlookers[index];
@@ -52,7 +52,7 @@ static void add(struct job_watch *watch, int index, const char *who) {
     add_one(watch, index, who, false);
 }
 
-/* Waits for the one that is to go; others are told nothing. */
+/* Waits until the onlookers marked x have left. The others must not have been told to leave. */
 static void check_gone(int count, const char *gone) {
     char found[65] = "";
     for (int i = 0; i < count; i++) {
@@ -70,17 +70,19 @@ static void the_oldest_of_those_with_most_give_way(void) {
     static const struct {
         const char *who[12], *gone;
     } rows[] = {
-        /* One caller follows many jobs: its own oldest goes, before all places are taken. */
+        /* One caller follows many jobs: its own oldest onlooker leaves, before all places are
+         * taken. */
         { { "aA", "bA", "cA", "dA", "eA" }, "x...." },
-        /* One job has many callers. */
+        /* Many callers follow one job: its oldest leave. */
         { { "zZ", "aA", "aB", "aC", "aD", "aE", "aF" }, ".xx...." },
-        /* To another key it is another job. */
+        /* For another key it counts as another job. */
         { { "aAk", "aBk", "aCk", "aDk", "aEl", "aFk" }, "x....." },
-        /* All places are taken: of the job with most (b), whoever comes. */
+        /* All places are taken: the oldest of the job with the most onlookers (b) leaves, whoever
+         * comes. */
         { { "aA", "aB", "bA", "bB", "bC", "cC", "dD", "dE", "eF" }, "..x......" },
-        /* Of the caller with most (A). */
+        /* The oldest of the caller with the most onlookers (A) leaves. */
         { { "aB", "bA", "cA", "dA", "eC", "eB", "fD", "gE", "hF" }, ".x......." },
-        /* Drawings' own streams take no place, and keep theirs. */
+        /* The streams of drawings take no place and are not dismissed. */
         { { "-A", "-A", "-A", "-A", "-A", "-A", "-A", "-A", "-A", "aA", "-A" }, "..........." },
         { { "-A", "aA", "bA", "-A", "cA", "dA", "-A", "eA", "-A" }, ".x......." },
     };
@@ -99,7 +101,7 @@ static void the_oldest_of_those_with_most_give_way(void) {
     }
 }
 
-/* Whoever has left, or given way, has no place any more. */
+/* An onlooker that has left or was dismissed frees its place. */
 static void places_come_back(void) {
     struct error err = { 0 };
     struct job_watch *watch;
@@ -111,7 +113,7 @@ static void places_come_back(void) {
     job_watch_destroy(watch);
 }
 
-/* Whoever has seen the end of a job leaves by himself. */
+/* An onlooker that has seen the end of its job leaves by itself. */
 static void who_has_left_has_no_place(void) {
     struct error err = { 0 };
     struct job_watch *watch;
@@ -124,7 +126,7 @@ static void who_has_left_has_no_place(void) {
             pthread_cond_wait(&changed, &mutex);
         pthread_mutex_unlock(&mutex);
     }
-    /* The newest is looked at first, so that with its second look all others have had theirs. */
+    /* The newest is polled first, so by its second poll all others were polled once. */
     for (int looks = 1; looks <= 2; looks++) {
         pthread_mutex_lock(&mutex);
         while (onlookers[5].looks < looks)

@@ -1,6 +1,6 @@
-"""Jobs over HTTP, worked on by a trainer that only counts (fake_training.c): from the request to the
-end, what may be asked of them on the way, who follows them, and what outlives the daemon.
-usage: jobs_http.py EXECUTABLE api|faults [PROMISE...]"""
+"""Jobs over HTTP, run by a trainer that only counts (fake_training.c): from the request to the
+end, the changes a client may ask for, the clients that follow them, and what survives a
+restart. usage: jobs_http.py EXECUTABLE api|faults [PROMISE...]"""
 import itertools
 import json
 import os
@@ -26,7 +26,7 @@ names = itertools.count()
 
 
 def order(fields, name):
-    """A training job of so many steps; the rest is for the trainer that counts."""
+    """Returns a training job with this many steps; other fields are passed to the fake trainer."""
     named = {"name": name, "max_train_steps": fields.get("steps", 10),
              "checkpointing_steps": fields.get("checkpoint_every", 10)}
     rest = {"step_ms": 5, **fields}
@@ -127,7 +127,7 @@ def a_job_can_be_told_to_pause_and_go_on(folder):
 
 
 def follow(d, job_id, after=0):
-    """All events of a job that has ended."""
+    """Returns all events of a job that has ended."""
     return EventSource(d, f"/jobs/{job_id}/events", after).follow()
 
 
@@ -140,7 +140,7 @@ def a_job_can_be_cancelled_and_deleted(folder):
         check(d.request("DELETE", f"/jobs/{running}").status == 409, "not while it runs")
         d.ask(running, "cancel")
         check(d.job(running, "?wait=20")["state"] == "cancelled", "within a step")
-        d.ask(running, "cancel")  # once more changes nothing
+        d.ask(running, "cancel")  # a second time changes nothing
         d.ask(running, "resume", 409)
         r = d.request("DELETE", f"/jobs/{running}")
         check(r.status == 200 and r.json() == {"id": running, "deleted": True, "stays": {"adapter": None}},
@@ -318,7 +318,7 @@ def waiting_clients_cost_no_threads_and_are_bounded(folder):
 
 
 def a_slow_client_costs_one_buffer(folder):
-    # What AddressSanitizer keeps of freed memory is not meant.
+    # Freed memory that AddressSanitizer holds back must not count.
     os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=8"
     with Jobs(folder) as d:
         job_id = d.start({"steps": 900, "step_ms": 2, "talk": 16000, "checkpoint_every": 0})
@@ -333,7 +333,7 @@ def a_slow_client_costs_one_buffer(folder):
         grown = d.rss_kb() - before
         said = 900 * 16
         print(f"20 clients that read nothing of {said} kB: the daemon grew by {grown} kB")
-        check(grown < 4 * said, f"it grew by {grown} kB")  # a copy for each would be 20 times
+        check(grown < 4 * said, f"it grew by {grown} kB")  # a copy per client would be 20 times that
         quick = follow(d, job_id)
         logs = sum(e.kind == "log" for e in quick)
         check(logs == 900, f"a client that reads gets all of it: {logs}")
@@ -427,7 +427,8 @@ def sigterm_gives_back_and_ends_streams(folder):
 
 
 def last_event_id_works_across_restarts(folder):
-    """One EventSource follows a job through an end in order, kills, and a damaged connection."""
+    """One EventSource follows a job through a regular end of the daemon, kills, and a broken
+    connection."""
     port = None
     events, source = [], None
     thread = None
@@ -460,7 +461,7 @@ def last_event_id_works_across_restarts(folder):
 
 
 def kill9_loses_nothing_acknowledged(folder, rounds=8):
-    """Clients enqueue while one job is under way; the daemon is killed at random moments."""
+    """Clients enqueue while one job is running. The daemon is killed at random moments."""
     rng = random.Random(20261122)
     acknowledged = []
     with Jobs(folder) as d:
@@ -481,7 +482,7 @@ def kill9_loses_nothing_acknowledged(folder, rounds=8):
                         time.sleep(0.01)
                 except (OSError, ValueError):
                     pass  # it is dead
-                except Exception as e:  # an answer that was cut short was no answer
+                except Exception as e:  # an incomplete answer does not count
                     if "IncompleteRead" not in repr(e) and "RemoteDisconnected" not in repr(e) and \
                             "BadStatusLine" not in repr(e):
                         raise
@@ -507,7 +508,7 @@ def a_job_that_kills_the_daemon_is_given_up(folder):
         check(wait_until(lambda: d.process.poll() is not None), "it kills the daemon")
         command = d.command
     kills, strikes = 1, 0
-    while strikes < 5 and kills < 50:  # on a slow machine several of them are reported a step further
+    while strikes < 5 and kills < 50:  # on a slow machine several kills are reported a step later
         p = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
         check(p.returncode == -9, f"it kills the daemon, status {p.returncode}")
         kills += 1
@@ -574,7 +575,8 @@ def a_full_disk_is_survived(folder):
               f"{r.status} {r.body}")
         check(d.generate({"prompt": "a"}).status == 200, "pictures are drawn")
         check(d.job(running)["state"] == "running", "what is known can be read")
-        # It fails at its checkpoint, half a second from here, which neither its row nor the log has room to tell.
+        # It fails at its checkpoint, in half a second. There is no room to write that to its row or
+        # to the log.
         time.sleep(5)
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE,
                          (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -1,4 +1,4 @@
-"""The daemon's beginning and its ends: loading, failing to load, SIGTERM, a second signal, SIGKILL.
+"""How the daemon starts and ends: loading, failing to load, SIGTERM, a second signal, SIGKILL.
 usage: lifecycle.py EXECUTABLE"""
 import os
 import signal
@@ -31,7 +31,7 @@ def loading_is_a_503():
 
 def a_stop_while_loading_is_a_clean_end():
     with Daemon(executable, "fake,load_ms=700", ready=False):
-        pass  # SIGTERM and status 0 on leaving
+        pass  # leaving sends SIGTERM and expects status 0
 
 
 def a_bad_checkpoint_ends_the_daemon_with_its_name():
@@ -61,7 +61,7 @@ def sigterm_finishes_what_is_accepted():
                 d.connect().close()
                 return False
             except ConnectionResetError:
-                return False  # the listening socket was closed behind this very handshake: ask again
+                return False  # the socket was closed during this handshake: try again
             except ConnectionRefusedError:
                 return True
         check(wait_until(refused), "new connections are refused")
@@ -172,7 +172,7 @@ def a_unix_socket_works():
         with Daemon(executable, listen="unix:" + path) as d:
             check(d.get("/health").status == 200, "replaces what was left over")
             os.unlink(path)
-            socket.socket(socket.AF_UNIX).bind(path)  # somebody else's
+            socket.socket(socket.AF_UNIX).bind(path)  # another program's socket
         check(os.path.exists(path), "another's file is left alone")
         with open(folder + "/file", "w") as f:
             f.write("precious")
@@ -187,7 +187,7 @@ def a_unix_socket_works():
 
 
 def a_slow_device_does_not_hold_up_info():
-    """What the device says of itself is asked for by the engine's thread, not by an HTTP one."""
+    """The engine's thread asks the device for its figures, not an HTTP thread."""
     with Daemon(executable, "fake,figures_ms=1500") as d:
         def figures():
             return d.get("/info").json()["device"]
@@ -209,7 +209,7 @@ def a_second_signal_is_the_end():
         d.process.send_signal(signal.SIGTERM)
         check(wait_until(lambda: "finishing" in d.read_log()), "draining")
         d.process.send_signal(signal.SIGINT)
-        status = d.process.wait(30)  # its request takes 90 s
+        status = d.process.wait(30)  # its request would take 90 s
         check(status == 128 + signal.SIGINT, f"ends at once with 130, not {status}")
 
 
@@ -291,7 +291,7 @@ a_bad_checkpoint_ends_the_daemon_with_its_name()
 sigterm_finishes_what_is_accepted()
 sighup_finishes_what_is_accepted()
 a_drain_timeout_cancels_what_is_not_done(20)
-a_drain_timeout_cancels_what_is_not_done(3000)  # a step that outlasts it
+a_drain_timeout_cancels_what_is_not_done(3000)  # a step that takes longer than the timeout
 limits_are_what_was_asked_for()
 every_refusal_is_logged_within_bounds()
 a_unix_socket_works()

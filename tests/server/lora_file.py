@@ -1,5 +1,5 @@
-"""LoRA files for the attention layers of a checkpoint, in kohya's format, written with the standard
-library: random pairs, so that each file draws its own picture."""
+"""LoRA files in kohya's format for the attention layers of a checkpoint, written with the
+standard library. Their numbers are random, so each file changes the picture in its own way."""
 import array
 import json
 import os
@@ -14,7 +14,7 @@ def read_header(path):
 
 
 def safetensors(tensors, metadata=None):
-    """The bytes of a file of f32 tensors {name: (shape, values)}."""
+    """Returns the bytes of a safetensors file of f32 tensors, given as {name: (shape, values)}."""
     raw = {}
     for name, (shape, values) in tensors.items():
         values = array.array("f", values)
@@ -25,7 +25,7 @@ def safetensors(tensors, metadata=None):
 
 
 def join(tensors, metadata=None):
-    """The bytes of a file of {name: (dtype, shape, bytes)}."""
+    """Returns the bytes of a safetensors file of {name: (dtype, shape, bytes)}."""
     header, data = {"__metadata__": metadata} if metadata else {}, []
     at = 0
     for name, (dtype, shape, values) in tensors.items():
@@ -38,7 +38,7 @@ def join(tensors, metadata=None):
 
 
 def read_tensors(data):
-    """{name: (dtype, shape, bytes)} of a file's bytes: what `join` takes."""
+    """Returns {name: (dtype, shape, bytes)} of a file's bytes, in the form that `join` takes."""
     begin = 8 + struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:begin])
     header.pop("__metadata__", None)
@@ -48,7 +48,8 @@ def read_tensors(data):
 
 
 def targets(model, leaves=("to_q", "to_v", "q_proj", "v_proj")):
-    """[(kohya's module name, outputs, inputs)] of a diffusers folder's attention layers."""
+    """Returns [(kohya's module name, outputs, inputs)] for the attention layers of a diffusers
+    folder."""
     found = []
     for part, prefix in (("unet", "lora_unet_"), ("text_encoder", "lora_te_text_model_")):
         folder = os.path.join(model, part)
@@ -63,7 +64,7 @@ def targets(model, leaves=("to_q", "to_v", "q_proj", "v_proj")):
 
 
 def kohya_lora(model, seed, rank=4, strength=0.3):
-    """The bytes of a LoRA whose numbers follow from the seed."""
+    """Returns the bytes of a LoRA with random numbers from the seed."""
     draw = random.Random(seed)
     tensors = {}
     for module, outputs, inputs in targets(model):
@@ -76,7 +77,7 @@ def kohya_lora(model, seed, rank=4, strength=0.3):
 
 
 def kohya_loha(model, seed, rank=2, strength=0.3):
-    """The bytes of a LoHa, which becomes copies of the weights that it changes."""
+    """Returns the bytes of a LoHa. The daemon has to copy the weights that a LoHa changes."""
     draw = random.Random(seed)
     tensors = {}
     for module, outputs, inputs in targets(model):
@@ -90,8 +91,8 @@ def kohya_loha(model, seed, rank=2, strength=0.3):
 
 
 def half_lora(model, rank):
-    """The bytes of a LoRA in f16 for to_q, to_k, to_v and to_out of the UNet's attentions, whose
-    numbers repeat: for measurements."""
+    """Returns the bytes of an f16 LoRA for to_q, to_k, to_v and to_out of the UNet's attentions,
+    for measurements. Its numbers repeat every 4096."""
     draw = random.Random(rank)
     some = struct.pack("<4096e", *(draw.gauss(0, 0.02) for _ in range(4096)))
 

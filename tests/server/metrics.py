@@ -1,5 +1,5 @@
-"""GET /metrics: the text format of Prometheus 0.0.4, read strictly, and figures that follow from what
-was asked of the daemon. usage: metrics.py EXECUTABLE"""
+"""GET /metrics: checks the Prometheus text format 0.0.4 strictly, and that the figures match the
+requests made. usage: metrics.py EXECUTABLE"""
 import json
 import math
 import re
@@ -13,7 +13,8 @@ SAMPLE = re.compile(rf"({NAME})(?:\{{((?:{LABEL})(?:,{LABEL})*)\}})? (-?[0-9.]+|
 
 
 def parse(text):
-    """{family: (type, {(sample name, labels): value})}; ValueError says which line is wrong."""
+    """Returns {family: (type, {(sample name, labels): value})}. Raises ValueError, which names
+    the wrong line."""
     families, family = {}, None
     if not text.endswith("\n"):
         raise ValueError("the last line does not end")
@@ -47,7 +48,7 @@ def parse(text):
 
 
 def check_histogram(family, samples):
-    """Buckets rise to +Inf, which is the count."""
+    """Checks that the buckets never decrease and that the +Inf bucket equals the count."""
     groups = {}
     for (name, labels), value in samples.items():
         if name.endswith("_bucket"):
@@ -64,7 +65,7 @@ def check_histogram(family, samples):
 
 
 def read(d):
-    """{sample: value}, as `name{labels}`."""
+    """Returns {sample: value}; a sample is written `name{labels}`."""
     r = d.get("/metrics")
     check(r.status == 200 and r.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8",
           f"{r.status} {r.headers.get('content-type')}")
@@ -80,7 +81,7 @@ def read(d):
 
 
 def gave_up(values):
-    """[while they waited, while they were drawn]"""
+    """Returns the counts of requests cancelled while waiting and while drawing."""
     return [values[f'sd_cancelled_total{{phase="{phase}"}}'] for phase in ("waiting", "drawing")]
 
 

@@ -1,8 +1,9 @@
-"""Requests beside a training job: how long they wait for it, and that neither changes a byte of the other. One after
-the other: the request alone, the job alone, the job with requests that come at random moments. A wait is the time of
-an answer in which nobody works for it; its 95th percentile must be at most one UNet call. Only bytes are promised on a
-busy machine: without --timed the waits are printed and not judged. By hand, at full size (scripts/bench-training writes
-such a checkpoint):
+"""Requests during a training job: measures how long they wait for the job, and checks that neither
+changes a byte of the other's result. Runs the request alone, the job alone, and then the job with
+requests at random moments. The wait is the part of a request's time in which no model runs for it.
+Its 95th percentile must be at most one UNet call. On a busy machine only the bytes can be checked:
+without --timed the waits are printed but not checked. By hand, at full size (scripts/bench-training
+writes such a checkpoint):
 
     mixed_load.py build-release/latentd build-release/bench/models/folder-f16 --size 512 --batch 4 --dtype bf16 --timed
 
@@ -29,7 +30,7 @@ parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
 parser.add_argument("--timed", action="store_true")
 options = parser.parse_args()
 
-# A picture of one UNet call of two rows, and none of the decoder.
+# A picture that needs one UNet call of two rows and no decoder.
 DRAW = {"prompt": "a red house on green hills", "seed": 3, "num_inference_steps": 1, "guidance_scale": 2.5,
         "width": options.size, "height": options.size, "output": "latent"}
 JOB = {"name": "mixed", "dataset": "noise", "resolution": options.size, "train_batch_size": options.batch,
@@ -38,7 +39,7 @@ JOB = {"name": "mixed", "dataset": "noise", "resolution": options.size, "train_b
 
 
 class Answer:
-    """One request's latents, and its seconds."""
+    """The latents and times of one request."""
 
     def __init__(self, daemon):
         begin = time.monotonic()

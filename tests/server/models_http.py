@@ -1,5 +1,5 @@
-"""GET /models and PUT /model on a pipeline without models: which names there are, what is refused, who
-draws what while one goes and another comes. usage: models_http.py EXECUTABLE"""
+"""GET /models and PUT /model with the fake pipeline: the names listed, the requests refused, and
+which checkpoint draws a request during a switch. usage: models_http.py EXECUTABLE"""
 import json
 import os
 import shutil
@@ -62,7 +62,7 @@ class Models(Daemon):
         return r.json()
 
     def over(self, name, state="done"):
-        """Waits for the end of a switch."""
+        """Waits until the switch ends. Checks its name and state."""
         check(wait_until(lambda: self.models()["switch"]["state"] in ("done", "failed")), "a switch ends")
         s = self.models()["switch"]
         check(s["name"] == name and s["state"] == state, f"{s}")
@@ -91,7 +91,7 @@ def names(d):
 
 
 def as_openai_lists_them(d):
-    """What PUT /model takes, the one that is loaded first."""
+    """GET /v1/models lists the names that PUT /model takes, the loaded checkpoint first."""
     listed = [m["id"] for m in d.get("/v1/models").json()["data"]]
     rest = {m["name"] for m in d.models()["models"] if not m["error"]} - {FAST}
     check(listed[0] == FAST and len(listed) == len(set(listed)) and set(listed[1:]) == rest, f"{listed}")
@@ -134,9 +134,10 @@ def draws_on(d, steps, answers):
 
 
 def while_it_draws(d):
-    """Both fit: the old one serves until the new one is there, and finishes what it has begun."""
+    """Both checkpoints fit in memory: the old one serves until the new one is loaded, and
+    finishes the requests it has begun."""
     long, during, answers = [], [], []
-    drawing = threading.Thread(target=draws_on, args=(d, 800, long))  # longer than the load
+    drawing = threading.Thread(target=draws_on, args=(d, 800, long))  # takes longer than the load
     drawing.start()
     check(d.is_drawing(), "it draws")
     r = d.put({"name": SLOW})
@@ -180,7 +181,8 @@ def without_a_root():
 
 
 def from_outside():
-    """The one it was started with lies elsewhere, and can be had again."""
+    """The checkpoint given at the start lies outside of --model-root. It is listed too, and can
+    be switched back to."""
     with Models() as inner:
         with Daemon(executable, inner.folder + "/outside/fake", extra=["--model-root", inner.root]) as d:
             told = d.get("/models").json()

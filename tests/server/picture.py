@@ -4,7 +4,7 @@ import zlib
 
 
 def encode(width, height, pixel):
-    """The bytes of a picture whose pixel (x, y) is pixel(x, y)."""
+    """Returns the PNG bytes of a picture whose pixel (x, y) is pixel(x, y)."""
     rows = b"".join(b"\0" + bytes(v for x in range(width) for v in pixel(x, y)) for y in range(height))
 
     def chunk(kind, data):
@@ -14,7 +14,7 @@ def encode(width, height, pixel):
 
 
 def _unfilter(kind, row, above):
-    """A row's bytes from what the PNG filter left of them, in place."""
+    """Undoes the PNG filter of a row, in place."""
     for i, value in enumerate(row):
         left = row[i - 3] if i >= 3 else 0
         corner = above[i - 3] if i >= 3 else 0
@@ -31,7 +31,7 @@ def _unfilter(kind, row, above):
 
 
 def decode(data):
-    """(width, height, rows of (r, g, b)) of an 8-bit RGB picture without interlacing."""
+    """Returns (width, height, rows of (r, g, b)) of an 8-bit RGB PNG without interlacing."""
     at, packed = 8, b""
     while at < len(data):
         size, kind = struct.unpack(">I4s", data[at:at + 8])

@@ -1,16 +1,16 @@
-"""A PNG file of a few lines, without a library."""
+"""Writes PNG files in a few lines, without a library."""
 import base64
 import struct
 import zlib
 
 
 def png_file(width, height, pixel):
-    """pixel(x, y) is (red, green, blue)."""
+    """Returns a PNG's bytes. pixel(x, y) returns (red, green, blue)."""
     return png_of_rows(width, [b"".join(bytes(pixel(x, y)) for x in range(width)) for y in range(height)])
 
 
 def png_of_rows(width, rows):
-    """Of each row's bytes."""
+    """Returns a PNG's bytes, given the bytes of each row."""
     height, rows = len(rows), b"".join(b"\0" + row for row in rows)
 
     def chunk(kind, data):
@@ -28,5 +28,5 @@ def gradient(x, y):
 
 
 def left_half(width):
-    """A mask that draws the left half anew."""
+    """Returns the pixels of a mask whose white left half is drawn anew."""
     return lambda x, y: (255,) * 3 if 2 * x < width else (0,) * 3

@@ -1,5 +1,6 @@
-"""The safety checker in the daemon and on the command line: a tiny one beside the bundled checkpoint that flags
-everything, nothing, or is not there. usage: safety_http.py EXECUTABLE MODEL CHECKER"""
+"""The safety checker in the daemon and on the command line: a tiny checker in the bundled
+checkpoint that flags everything or nothing, and a checkpoint without one. usage:
+safety_http.py EXECUTABLE MODEL CHECKER"""
 import base64
 import json
 import os
@@ -24,7 +25,7 @@ def half(value):
 
 
 def set_thresholds(path, value):
-    """All concepts' in the checker's weights, which are f16."""
+    """Sets the thresholds of all concepts in the checker's f16 weights."""
     with open(path, "rb") as f:
         data = bytearray(f.read())
     size = struct.unpack("<Q", data[:8])[0]
@@ -68,7 +69,7 @@ def drawn(d):
 
 
 def as_openai(d):
-    """The flag where OpenAI's clients find it."""
+    """Returns the flags that OpenAI's clients get."""
     r = d.request("POST", "/v1/images/generations", json.dumps({**DRAW, "n": 1}), JSON)
     return [(i.get("nsfw"), is_black(base64.b64decode(i["b64_json"]))) for i in r.json()["data"]]
 

@@ -1,6 +1,7 @@
-"""Another checkpoint without a restart, on the bundled one and what LoRAs make of it: each draws the latents
-that a daemon draws which has no other, with adapters too, before and after, whoever else draws meanwhile; and
-the old one goes first where both do not fit. usage: switch_http.py EXECUTABLE MODEL"""
+"""Switches the checkpoint without a restart, between the bundled one and one with a LoRA merged
+in. Each must draw the same latents as in a daemon of its own, also with an adapter, before
+and after a switch and while other requests are drawn. If both do not fit, the old checkpoint
+is unloaded first. usage: switch_http.py EXECUTABLE MODEL"""
 import json
 import os
 import re
@@ -42,7 +43,7 @@ def serve(model, *extra):
 
 
 def prepare():
-    """Two checkpoints, one in a single folder below another, and one that is cut short."""
+    """Makes two checkpoints, one of them a folder deeper, and a third that is cut short."""
     shutil.copytree(bundled, root + "/plain", ignore=shutil.ignore_patterns("loras"))
     os.mkdir(folder + "/loras")
     shutil.copy(bundled + "/loras/snow.safetensors", folder + "/loras")
@@ -104,15 +105,15 @@ def limit(d, room):
 
 
 def ask_without_room(d):
-    """Asks for the other one with less memory than it takes beside the old one, while that draws: (thread, list
-    of what it has drawn in the end)."""
+    """Asks for the other checkpoint during a drawing, with too little memory to load it beside
+    the old one. Returns (thread of the drawing, list that gets its result)."""
     slow = []
     drawing = threading.Thread(target=lambda: slow.append(latents(d, num_inference_steps=40)))
     drawing.start()
     check(d.is_drawing(), "it draws")
     limit(d, 24 << 20)
     r = d.request("PUT", "/model", '{"name": "more/merged"}', JSON)
-    limit(d, 1 << 32)  # what a thread's heap once had counts on, though its pages are given back
+    limit(d, 1 << 32)  # released heap pages still count for this limit
     told = r.json()["switch"]
     check(r.status == 202 and told["unloads_first"] and told["state"] == "draining" and
           told["needed_bytes"] > told["available_bytes"], f"it says so before: {r.status} {r.body[:300]}")
@@ -121,7 +122,8 @@ def ask_without_room(d):
 
 
 def old_goes_first(d):
-    """No request is taken while it loads, and nothing is lost."""
+    """The daemon takes no requests while it loads the new checkpoint, and finishes those
+    accepted before."""
     check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "before")
     drawing, slow = ask_without_room(d)
     check(d.get("/health/ready").status == 503 and d.generate(DRAW).status == 503, "no request is taken meanwhile")
@@ -136,7 +138,8 @@ def old_goes_first(d):
 
 
 def old_comes_back(d):
-    """The other one's files are gone when its turn comes: the old one, which went for it, is loaded again."""
+    """The new checkpoint's files disappear before it is loaded: the old one, already unloaded,
+    is loaded again."""
     latents(d, loras=SNOW)
     drawing, slow = ask_without_room(d)
     os.rename(root + "/more/merged/unet", root + "/more/merged/away")

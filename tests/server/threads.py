@@ -1,6 +1,6 @@
-"""The daemon's threads are those of docs/architecture.md: every thread that runs has a name of its table, and those
-that always run are there.
-usage: threads.py EXECUTABLE CHECKPOINT ARCHITECTURE.md"""
+"""Compares the daemon's threads with the table in docs/architecture.md: every running thread
+must be in the table, and the threads that always run must be there. usage: threads.py
+EXECUTABLE CHECKPOINT ARCHITECTURE.md"""
 import os
 import re
 import sys
@@ -10,12 +10,13 @@ import threading
 from daemon import Daemon, check, done
 
 executable, checkpoint, architecture = sys.argv[1:]
-# What the table calls by another name than the kernel does: the first thread bears the program's.
+# Kernel names of threads that have another name in the table: the first thread has the program's
+# name.
 OWN = {os.path.basename(executable)[:15]: "main"}
 
 
 def table():
-    """{name: whether it runs in every daemon with a queue}"""
+    """Returns {name: whether the thread runs in every daemon with a queue}."""
     with open(architecture, encoding="utf-8") as f:
         text = f.read().split("## Threads")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
@@ -29,13 +30,13 @@ def running(pid):
         try:
             with open(f"/proc/{pid}/task/{task}/comm", encoding="utf-8") as f:
                 names.add(f.read().rstrip("\n"))
-        except OSError:  # it has just ended
+        except OSError:  # the thread has just ended
             continue
     return {OWN.get(name, name) for name in names}
 
 
 def every_thread_is_in_the_table(d, names):
-    """Looks again and again while pictures with Brownian noise are drawn."""
+    """Lists the threads repeatedly while pictures with Brownian noise are drawn."""
     seen, stop = set(), threading.Event()
 
     def look():
@@ -45,7 +46,7 @@ def every_thread_is_in_the_table(d, names):
 
     looking = threading.Thread(target=look)
     looking.start()
-    # The thread of a picture may end between two looks.
+    # A picture's thread may start and end between two lists, so several pictures are tried.
     for seed in range(20):
         r = d.generate({"prompt": "a", "width": 64, "height": 64, "num_inference_steps": 12, "scheduler": "dpmpp_sde",
                         "seed": seed})

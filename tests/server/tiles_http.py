@@ -1,6 +1,6 @@
-"""A picture for which there is not the memory: vae_tiling "auto" draws it in tiles by itself and says so, to the
-very picture that "on" draws; "off" is refused, and with the memory back it is drawn whole.
-usage: tiles_http.py EXECUTABLE MODEL"""
+"""Draws a picture with too little memory to decode it whole: vae_tiling "auto" decodes it in
+tiles, says so, and gives the same picture as "on"; "off" is refused. With enough memory again
+"auto" decodes it whole. usage: tiles_http.py EXECUTABLE MODEL"""
 import base64
 import re
 import resource
@@ -34,7 +34,7 @@ def serve():
 
 
 def with_plenty(tiling):
-    """The picture, and what the daemon has taken then."""
+    """Returns the picture and the daemon's data bytes after drawing it."""
     with serve() as d:
         tiled, drawn = draw(d, tiling)
         check(tiled == (tiling == "on"), f"{tiling}: {tiled}")

@@ -1,5 +1,5 @@
-"""A daemon that trains on a small data set of its own, for tests of what happens to a job.
-sys.argv: EXECUTABLE MODEL"""
+"""A daemon with a small data set to train on, for tests of training jobs. sys.argv: EXECUTABLE
+MODEL"""
 import json
 import os
 import signal
@@ -35,7 +35,7 @@ def make_pictures():
 
 
 class Trainer(Daemon):
-    """A daemon with a state of its own, or with `state` that of an earlier one."""
+    """A daemon with a new state folder, or with `state`, the folder of an earlier daemon."""
 
     def __init__(self, *extra, state=None, model=model):
         self.keep = state
@@ -56,11 +56,11 @@ class Trainer(Daemon):
         return r.json()["id"]
 
     def forget(self, name="stripes"):
-        """Makes the adapter's name free for another job."""
+        """Deletes the adapter, so that another job can use its name."""
         check(self.request("DELETE", "/loras/" + name).status in (200, 204), f"{name} is free")
 
     def kill(self):
-        """kill -9; its state is there for another one."""
+        """Kills the daemon with SIGKILL; its state folder stays for another one."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(20)
 

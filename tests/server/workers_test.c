@@ -1,4 +1,4 @@
-/* Threads that work on what they are given. */
+/* Worker threads run all work given to them. */
 #include "server/later/workers.h"
 
 #include "tests/check.h"
@@ -39,7 +39,7 @@ static void note(struct work *work) {
 static void one_thread_keeps_their_order(void) {
     struct workers *workers = create(1);
     give_all(workers, JOBS, note);
-    workers_destroy(workers); /* not before all are done */
+    workers_destroy(workers); /* returns after all work is done */
     CHECK(done == JOBS, "%d of %d", done, JOBS);
     for (int i = 0; i < done; i++)
         CHECK(order[i] == i, "%d at %d", order[i], i);
@@ -52,7 +52,7 @@ static void meet(struct work *work) {
     atomic_fetch_add(&done, 1);
 }
 
-/* Three that wait for each other end only if each has a thread. */
+/* Three works that wait for each other can only end if each has a thread. */
 static void threads_work_beside_each_other(void) {
     struct workers *workers = create(3);
     pthread_barrier_init(&together, NULL, 3);
@@ -70,7 +70,7 @@ static void give_again(struct work *work) {
         workers_give(again, &job->work);
 }
 
-/* What is done may be given again from where it was done. */
+/* A work that was run may be given again, by the thread that ran it. */
 static void work_may_be_given_by_a_worker(void) {
     struct workers *workers = create(2);
     again = workers;

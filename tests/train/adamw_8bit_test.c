@@ -18,8 +18,8 @@ static void compare_map(const json_t *expected, bool is_signed) {
     CHECK(worst <= 2.5e-7, "%.3g", worst);
 }
 
-/* Where a value lies in the middle of two places, either may be taken, and the next steps begin
- * from there: a few places differ, by a little. */
+/* Returns the number of quantised states that differ. A value halfway between two codes may be
+ * rounded either way, and later steps start from it, so a few codes differ by a little. */
 static int others(const uint8_t *places, const json_t *expected) {
     int count = 0;
     for (size_t i = 0; i < COUNT; i++) {
@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
     float parameters[COUNT], gradients[COUNT];
     for (int i = 0; i < COUNT; i++)
         parameters[i] = (float)cos(0.1 * i);
-    /* bitsandbytes begins with place 0 and a largest of 0: zeros, too. */
+    /* bitsandbytes starts with code 0 and a block maximum of 0, which are zeros too. */
     for (int step = 1; step <= 10; step++) {
         for (int i = 0; i < COUNT; i++)
             gradients[i] = (float)(sin(0.37 * i + 1.7 * step) * (0.02 + 0.03 * (step % 4)));

@@ -1,5 +1,5 @@
-/* What was encoded, on disk: what was written comes back, what is damaged does not, and the oldest
- * goes first. */
+/* The cache of encoded pictures and texts on disk: written entries are read back, damaged ones are
+ * not, and the oldest are deleted first. */
 #include "train/examples/cache.h"
 
 #include "base/log.h"
@@ -53,7 +53,7 @@ static void what_was_written_comes_back(void) {
     CHECK(is_there(1), "written twice, it is gone");
 }
 
-/* Every single byte of a small file, each of its lengths, and more at its end. */
+/* Changes every byte of a small file in turn, cuts it to every length, and appends a byte. */
 static void damage_is_seen(void) {
     const struct digest name = name_of(3);
     struct error err = { 0 };
@@ -119,7 +119,7 @@ int main(void) {
     for (int i = 0; i < BYTES; i++)
         content[i] = (char)(i * 7);
     what_was_written_comes_back();
-    log_set_level(LOG_LEVEL_ERROR); /* a line for each damaged file */
+    log_set_level(LOG_LEVEL_ERROR); /* hides a warning for each damaged file */
     damage_is_seen();
     log_set_level(LOG_LEVEL_WARNING);
     the_oldest_goes_first();

@@ -1,5 +1,5 @@
-/* Checkpoints: what is written comes back, bit for bit; a damaged, a cut and a half-written one are
- * told and the last good one is taken; there are never more than the limit. */
+/* Training checkpoints are read back bit for bit. Damaged, cut and half-written ones are detected,
+ * and the last good one is used. There are never more than the limit. */
 #include "train/checkpoint.h"
 
 #include "base/file.h"
@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Stand in for the C library's (-Wl,--wrap): a file system that exchanges no names, and one that
- * refuses to rename what is finished. */
+/* Replace the C library's functions (-Wl,--wrap). They can emulate a file system that cannot
+ * exchange names, and one where renaming a finished checkpoint fails. */
 static bool exchanges = true, refuses;
 int __real_renameat2(int from, const char *a, int to, const char *b, unsigned flags);
 int __wrap_renameat2(int from, const char *a, int to, const char *b, unsigned flags);
@@ -49,7 +49,7 @@ static void write_step(int64_t step, int64_t limit) {
     json_decref(state.numbers);
 }
 
-/* The step that is read, or -1. */
+/* Returns the step that is read, -1 if there is none, -2 on an error. */
 static int64_t read_last(struct error *err) {
     const struct checkpoint_part parts[] = { { "values", read_values, sizeof(values), NULL },
         { "generator", read_words, sizeof(words), NULL } };
@@ -96,7 +96,7 @@ static void state_path(int64_t step, char *path, size_t size) {
     snprintf(path, size, "%s/checkpoint-%lld/state.safetensors", folder, (long long)step);
 }
 
-/* Flips one bit of the file, `back` bytes before its end. */
+/* Flips a bit of the file, `back` bytes before its end. */
 static void flip(int64_t step, long back) {
     char path[200];
     state_path(step, path, sizeof(path));
@@ -167,7 +167,7 @@ static void a_failure_leaves_the_last_one(void) {
     expect_steps("30 ");
     char path[200];
     snprintf(path, sizeof(path), "%s/checkpoint-50.writing", folder);
-    CHECK(mkdir(path, 0777) == 0, "mkdir"); /* as a kill leaves it */
+    CHECK(mkdir(path, 0777) == 0, "mkdir"); /* as left by a kill */
     expect_last(30, "one was being written");
     CHECK(checkpoint_write(folder, 50, &state, 2, puts_a_file, (char[]){ "adapter" }, &err), "%s",
         err.message);
@@ -181,8 +181,8 @@ static void a_failure_leaves_the_last_one(void) {
     json_decref(state.numbers);
 }
 
-/* The same step is written again, as after a resume: what was there stays until the new one has its
- * name, on any file system. */
+/* Writes the same step again, as after a resume. The old checkpoint must stay until the new one has
+ * its name, also on file systems that cannot exchange names. */
 static void one_takes_the_place_of_another(void) {
     for (int i = 0; i < 2; i++) {
         struct checkpoint_state state = { NULL, 0, json_object() };
@@ -211,7 +211,7 @@ static void limits_hold(void) {
     for (int64_t step = 60; step <= 120; step += 20)
         write_step(step, 3);
     expect_steps("80 100 120 ");
-    write_step(100, 3); /* again, after going back */
+    write_step(100, 3); /* again, after resuming from an earlier step */
     expect_steps("80 100 120 ");
     expect_last(120, "three of seven are kept");
 }
@@ -236,9 +236,9 @@ static void one_can_be_named(void) {
     CHECK(read_values[0] == 80, "another one's values");
     read_step(90, false, "checkpoint-80, checkpoint-100, checkpoint-120");
     flip(80, 1);
-    read_step(80, false, "damaged"); /* and no other in its place */
+    read_step(80, false, "damaged"); /* and no other is read instead */
     flip(80, 1);
-    for (int i = 0; i < 2; i++) { /* once more, in the place of what was put aside before */
+    for (int i = 0; i < 2; i++) { /* the second replaces what was put aside */
         CHECK(checkpoint_put_aside(folder, 80, &err), "%s", err.message);
         expect_steps("80 ");
         write_step(100, 0);

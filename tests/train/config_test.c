@@ -1,5 +1,6 @@
-/* What a training job may say: defaults, every kind of wrong field with an error of its own, and
- * what comes back out. The defaults' truth is the argparse code of diffusers' scripts. */
+/* The fields of a training job: defaults, an error of its own for every kind of wrong field, and
+ * the same fields when written back. The expected defaults are those of the argparse code in
+ * diffusers' scripts. */
 #include "train/config.h"
 
 #include "base/file.h"
@@ -44,7 +45,7 @@ static void defaults_are_diffusers(void) {
     train_config_finish(&c);
 }
 
-/* Of polynomial decay; diffusers' lr_init is the scaled rate. */
+/* lr_end of polynomial decay: diffusers compares it with lr_init, which is the scaled rate. */
 static void the_end_may_be_below_the_scaled_rate_only(void) {
     struct train_config c;
     struct error err = { 0 };
@@ -56,7 +57,7 @@ static void the_end_may_be_below_the_scaled_rate_only(void) {
     train_config_finish(&c);
 }
 
-/* Everything at once, through JSON and back. */
+/* All fields at once, parsed from JSON and written back. */
 static void what_is_read_comes_back(void) {
     static const char text[] =
         "{\"name\": \"my-cat.v2\", \"dataset\": \"cats\", \"seed\": 7, \"rank\": 8, "
@@ -235,8 +236,7 @@ static void wrong_fields_have_errors_of_their_own(void) {
     CHECK(!parse("[]", &c, &err) && strstr(err.message, "JSON object"), "%s", err.message);
 }
 
-/* The page of fields is this table; with `write`, it is written anew. */
-/* Nobody looks for what is near to that: it ends at once. */
+/* An unknown key of 16 MiB is refused at once, without a search for similar names. */
 static void a_long_key_is_refused(void) {
     const size_t size = 16u << 20;
     struct train_config c;

@@ -1,4 +1,5 @@
-/* A configuration of deepspeed-diffusers as a job: what it would have run, key by key. */
+/* Converts a configuration of deepspeed-diffusers to a job and compares it, key by key, with what
+ * deepspeed-diffusers would run. */
 #include "train/deepspeed_config.h"
 
 #include "base/text/json.h"
@@ -8,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* The keys of its cfg/default.json, with values by which they can be told apart. */
+/* The keys of deepspeed-diffusers' cfg/default.json, with values that differ from each other. */
 static const char whole[] =
     "{\"num_epochs\": 3, \"validation_epochs\": 10, \"max_train_steps\": 0, "
     "\"lr_warmup_steps\": 500, \"save_interval\": 1000, \"seed\": 42, "

@@ -1,4 +1,5 @@
-/* A step's draws against torch's, number by number: diffusers' loop with a CPU generator. */
+/* The random numbers of a training step, each compared with torch's in diffusers' loop with a CPU
+ * generator. */
 #include "train/examples/draws.h"
 
 #include "tests/train/recorded.h"
@@ -8,7 +9,8 @@
 #define MAX_ELEMENTS 128
 #define MAX_ROWS 8
 
-/* Recorded in torch's order, [rows][channels][height][width]. */
+/* Returns the largest difference. `expected` is in torch's order,
+ * [rows][channels][height][width]. */
 static double compare(const json_t *expected, const float *got, const struct draws_batch *b) {
     double worst = 0;
     const int64_t pixels = b->height * b->width;
@@ -22,7 +24,7 @@ static double compare(const json_t *expected, const float *got, const struct dra
     return worst;
 }
 
-/* As draw_steps of training.py makes the posterior. */
+/* Makes the same posterior as draw_steps of training.py. */
 static void posterior(const struct draws_batch *b, float *mean, float *log_variance) {
     const int64_t pixels = b->height * b->width, count = b->rows * b->channels * pixels;
     for (int64_t row = 0, i = 0; row < b->rows; row++)

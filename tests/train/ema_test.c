@@ -1,4 +1,4 @@
-/* Decays and averages against diffusers' EMAModel. */
+/* Decays and averages, compared with diffusers' EMAModel. */
 #include "train/optimizer/ema.h"
 
 #include "tests/train/recorded.h"

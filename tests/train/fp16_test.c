@@ -1,12 +1,12 @@
-/* A LoRA job in fp16 on a CUDA device, whose first loss scale is too large: which steps it skips,
- * its scales, its learning rates, its losses, and that a job that was stopped in the middle of a
- * growth interval goes on with the same bytes. The outside truths:
- *   scales    what torch documents of GradScaler: half after an overflow, twice as much after
- *             loss_scale_window steps in a row without one
- *   rates     a linear schedule by hand, which stands still where a step is skipped; and AdamW's
- *             first step, which is the rate itself where the gradient is not tiny
- *   losses    the same job in f32 on the CPU (trainer_test.c compares that with diffusers), which
- *             is made to skip the same steps by a gradient that is infinite
+/* A LoRA job in fp16 on a CUDA device whose first loss scale is too large. Checks the skipped
+ * steps, the scales, the learning rates and the losses, and that a job stopped within a growth
+ * interval resumes with the same bytes. The references:
+ *   scales    torch's documentation of GradScaler: halved after an overflow, doubled after
+ *   loss_scale_window steps in a row without one
+ *   rates     a linear schedule computed here, which does not advance on skipped steps; and AdamW's
+ *   first step, which equals the rate where the gradient is not tiny
+ *   losses    the same job in f32 on the CPU (trainer_test.c compares it with diffusers); infinite
+ *   gradients make it skip the same steps
  *
  * usage: fp16_test CHECKPOINT    (for its tokenizer and its text encoder) */
 #include "kernels/devices.h"
@@ -17,7 +17,7 @@
 
 #define JOB_STEPS 10
 #define WINDOW 3
-#define SCALE_POWER 22 /* overflows in f16: a loss of 1 has gradients of about 2^-5 */
+#define SCALE_POWER 22 /* overflows in f16: gradients are about 2^-5 of the loss */
 #define RATE 1e-3
 
 static const char job_json[] =
@@ -35,7 +35,7 @@ static const struct vae_config small_vae_config = { .in_channels = 3,
     .scaling_factor = 0.5f };
 
 struct models {
-    struct rule_checkpoint rest; /* its VAE is not that of the checkpoint */
+    struct rule_checkpoint rest; /* the VAE is a small one, not the checkpoint's */
     struct unet *unet;
     struct text_encoder *text_encoder;
 };
@@ -71,10 +71,10 @@ static void models_drop(struct models *m) {
 
 struct seen {
     int count;
-    double losses[JOB_STEPS], rates[JOB_STEPS], scales[JOB_STEPS]; /* scales: after the step */
+    double losses[JOB_STEPS], rates[JOB_STEPS], scales[JOB_STEPS]; /* scales: after each step */
     bool skipped[JOB_STEPS];
-    double first_change; /* the most that a number moved in the first step that was taken */
-    float *values;       /* owned: at the end */
+    double first_change; /* largest change of a value in the first step not skipped */
+    float *values;       /* owned: the values at the end */
     int64_t floats;
 };
 
@@ -84,7 +84,7 @@ struct job {
     struct train_source source;
     struct seen seen;
     struct trainer *trainer;
-    float *before; /* owned: the values before the step under way */
+    float *before; /* owned: the values before the current step */
 };
 
 static void stepped(void *user, const struct train_record *record) {
@@ -101,7 +101,7 @@ static const float *values_of(struct job *job) {
     return values;
 }
 
-/* `cache`: a folder for what is encoded. */
+/* `cache`: a folder for encoded pictures and texts. */
 static void job_begin(struct job *job, const struct models *models, const char *cache) {
     struct error err = { 0 };
     json_t *json = json_loads(job_json, 0, NULL);
@@ -126,7 +126,7 @@ static void job_begin(struct job *job, const struct models *models, const char *
     job->before = malloc(sizeof(float) * (size_t)job->seen.floats);
 }
 
-/* Up to the end of the next step; whether it was skipped shows in the values. */
+/* Runs to the end of the next step. A step that leaves the values unchanged was skipped. */
 static void job_step(struct job *job) {
     struct error err = { 0 };
     struct seen *seen = &job->seen;
@@ -142,7 +142,7 @@ static void job_step(struct job *job) {
         seen->first_change = fmax(seen->first_change, fabs(after[i] - job->before[i]));
 }
 
-/* What it came to, with the values. */
+/* Ends the job. Returns its results with a copy of the values. */
 static struct seen job_end(struct job *job) {
     struct seen seen = job->seen;
     seen.values = malloc(sizeof(float) * (size_t)seen.floats);
@@ -154,9 +154,10 @@ static struct seen job_end(struct job *job) {
     return seen;
 }
 
-/* --- what must be --- */
+/* --- what is expected --- */
 
-/* GradScaler's scale after each of the first `count` steps, and its good steps since. */
+/* Returns GradScaler's scale after the first `count` steps. *good: steps since its last change that
+ * were not skipped. */
 static double scale_by_rule(const bool *skipped, int count, int *good) {
     double scale = ldexp(1, SCALE_POWER);
     *good = 0;
@@ -192,9 +193,9 @@ static void scales_and_rates_follow_the_rules(const struct seen *seen) {
     CHECK(fabs(seen->first_change / RATE - 1) < 0.01, "a first change of %g", seen->first_change);
 }
 
-/* The job in f32, which skips the same steps. */
+/* Runs the job in f32, skipping the same steps, and compares the losses and values. */
 static void losses_are_those_of_f32(const struct seen *seen, const char *path) {
-    char cache[] = "/tmp/latentd-cache-XXXXXX"; /* f32's texts have a file of their own */
+    char cache[] = "/tmp/latentd-cache-XXXXXX"; /* separate: texts encoded in f32 */
     struct models models = { 0 };
     struct job job;
     double worst = 0, moved = 0;
@@ -232,7 +233,8 @@ static void same_from(int first, const struct seen *whole, const struct seen *re
         "the resumed job has other bytes");
 }
 
-/* Trains on the device, with a checkpoint where the scale is about to grow; and goes on from it. */
+/* Trains on the device and writes a checkpoint just before the scale grows. Then resumes from it
+ * and compares. */
 static struct seen run_on_device(const struct models *models, const char *cache) {
     char folder[] = "/tmp/latentd-job-XXXXXX";
     const struct adapter_facts facts = { .model = "tiny-sd", .pictures = 1 };

@@ -1,8 +1,8 @@
-/* Full fine-tunes against diffusers (tests/reference/full_losses.py): the first 20 losses, norms of
- * gradients and some of the numbers that are saved, of the bundled checkpoint and a small UNet of
- * SD-2's kind, in f32 and bf16. Then the same bits again: with gradient checkpointing, after
- * a job was looked at in the middle of a step, and from a checkpoint. Then the folder that is saved
- * holds those numbers.
+/* Full fine-tunes, compared with diffusers (tests/reference/full_losses.py): the first 20 losses,
+ * gradient norms and some of the saved weights, for the bundled checkpoint and a small UNet of
+ * SD-2's kind, in f32 and bf16. The results must have the same bits with gradient checkpointing,
+ * when the values were read in the middle of a step, and when resumed from a checkpoint. The saved
+ * folder must hold the trained values.
  *
  * usage: full_test full_losses.json CHECKPOINT */
 #include "tests/train/rule_job.h"
@@ -87,9 +87,9 @@ static void finish(struct job *job) {
     *job = (struct job){ 0 };
 }
 
-/* --- what is compared --- */
+/* --- comparisons --- */
 
-/* The most that the first numbers of some saved tensors are away. */
+/* Returns the largest difference of the first numbers of some saved tensors. */
 static double compare_finals(const struct job *job, const float *values, const json_t *finals) {
     const struct parameters *p = trainer_parameters(job->trainer);
     const char *name;
@@ -115,7 +115,7 @@ struct bounds {
     double loss, norm, final;
 };
 
-/* f32 as exact as the reference is itself; of bf16 the two libraries round in different places. */
+/* In f32 as exact as the reference itself. In bf16 the two libraries round in different places. */
 static const struct bounds exact = { 1e-4, 1e-3, 2e-5 }, rough = { 2e-2, 1e-1, 5e-4 };
 
 static void compare(
@@ -133,7 +133,7 @@ static void compare(
     CHECK(final <= bounds->final, "saved numbers of %s: %g", name, final);
 }
 
-/* Another job came to the same values. */
+/* Checks that another run of the job ends with the same values. */
 static void check_same(const char *name, const char *what, struct job *job, const float *values) {
     struct error err = { 0 };
     const size_t bytes = (size_t)trainer_parameters(job->trainer)->floats * sizeof(float);
@@ -143,7 +143,8 @@ static void check_same(const char *name, const char *what, struct job *job, cons
     CHECK(memcmp(own, values, bytes) == 0, "%s: %s changes bits", name, what);
 }
 
-/* What is saved are the values, in the file's order, and all else as it was. */
+/* Checks the saved checkpoint: the trained tensors hold the values in the file's order, and all
+ * else is unchanged. */
 static void check_saved(const char *folder, struct job *job, const float *values) {
     struct error err = { 0 };
     char path[64];

@@ -1,4 +1,4 @@
-/* Every schedule against diffusers', torch's and DeepSpeed's, step by step. */
+/* Every learning rate schedule, compared step by step with diffusers', torch's and DeepSpeed's. */
 #include "train/optimizer/learning_rate.h"
 
 #include "tests/train/recorded.h"

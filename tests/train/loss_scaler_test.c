@@ -1,4 +1,5 @@
-/* The scale after each step of recorded runs of torch's GradScaler and DeepSpeed's scaler. */
+/* The loss scale after each step, compared with recorded runs of torch's GradScaler and DeepSpeed's
+ * scaler. */
 #include "train/optimizer/loss_scaler.h"
 
 #include "tests/train/recorded.h"

@@ -1,4 +1,4 @@
-/* min-SNR's weights against diffusers', and how pictures share a batch. */
+/* min-SNR weights, compared with diffusers', and how the pictures of a batch share the loss. */
 #include "train/loss.h"
 
 #include "tests/train/recorded.h"
@@ -39,7 +39,7 @@ static void a_batch_shares_one(void) {
         timesteps, 4, weights);
     for (int i = 0; i < 4; i++)
         CHECK_NEAR(weights[i], i < 2 ? 0.5 : 0.25, 0);
-    /* At zero terminal SNR the limit, not 0 / 0. */
+    /* At zero terminal SNR the weight must be the limit, not 0 / 0. */
     loss_weights(&(struct loss_options){ .snr_gamma = 5 }, alphas, timesteps, 4, weights);
     CHECK_NEAR(weights[3], 0.25, 0);
     loss_weights(&(struct loss_options){ .snr_gamma = 5, .v_prediction = true }, alphas, timesteps,

@@ -1,4 +1,5 @@
-/* Twelve steps of two groups with a schedule against torch: AdamW, clipping by norm and by value.
+/* Twelve optimizer steps of two parameter groups with a schedule, compared with torch: AdamW,
+ * clipping by norm and by value.
  *
  * usage: optimizer_test optimizer.json [cuda] */
 #include "train/optimizer/optimizer.h"
@@ -8,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* As COUNTS and gradient() of training.py. */
+/* Match COUNTS and gradient() of training.py. */
 #define FIRST 400
 #define SECOND 208
 #define COUNT (FIRST + SECOND)
@@ -26,7 +27,7 @@ static void put(float *to, const float *from) {
     CHECK(table->memory->upload(to, from, COUNT * sizeof(float), &err), "%s", err.message);
 }
 
-/* To be read until the device is used again. */
+/* Returns a view on the host, valid until the device is used again. */
 static const float *get(const float *from) {
     struct error err = { 0 };
     const float *host = table->memory->view(from, COUNT * sizeof(float), &err);
@@ -117,9 +118,8 @@ static void compare(const json_t *item, double loss_scale) {
     rig_finish(&rig);
 }
 
-/* Norms near torch's 1e-6: clip_grad_norm_ multiplies by max_norm / (norm + 1e-6) where that is
- * below
- * 1. The same gradients, multiplied here, take the same steps. */
+/* With gradient norms near torch's 1e-6: clip_grad_norm_ multiplies by min(1, max_norm / (norm +
+ * 1e-6)). Gradients multiplied by this factor here must take the same steps. */
 static void tiny_gradients_are_clipped_as_torch_does(void) {
     const double max_norm = 2e-7;
     struct train_config config = config_of(max_norm, 0, false), plain = config_of(0, 0, false);
@@ -184,7 +184,7 @@ static void a_broken_gradient_changes_nothing(void) {
     refuses("a norm beyond f32", 1e30f, -1e25f, 0);
 }
 
-/* The gap that 8 bits make, in how far the values moved. */
+/* Measures the difference to 32-bit states, relative to how far the values moved. */
 static void eight_bits_come_close(const json_t *item) {
     const struct train_config config = config_of(1, 0, true);
     struct rig rig;
@@ -202,7 +202,7 @@ static void eight_bits_come_close(const json_t *item) {
     rig_finish(&rig);
 }
 
-/* Instead of the CPU's states in device memory. */
+/* 8-bit states exist only on the CPU: a device must refuse them. */
 static void eight_bits_are_refused(void) {
     const struct train_config config = config_of(1, 0, true);
     struct parameters parameters = { .kernels = table, .floats = COUNT };

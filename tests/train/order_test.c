@@ -1,4 +1,5 @@
-/* Batches of every rank against accelerate's samplers, and what it has none for: buckets. */
+/* The order of batches for every rank, compared with accelerate's samplers. Buckets, which
+ * accelerate does not have, are checked by their rules. */
 #include "train/examples/order.h"
 
 #include "tests/train/recorded.h"
@@ -74,7 +75,7 @@ static void pictures_of_a_batch_share_a_bucket(int world) {
 }
 
 static void windows_end_with_the_epoch(void) {
-    /* accelerate, 10 batches, accumulation 4: steps after batches 4, 8 and 10. */
+    /* accelerate with 10 batches and an accumulation of 4 steps after batches 4, 8 and 10. */
     char steps[11] = "";
     for (int b = 0; b < 10; b++)
         steps[b] = order_syncs(b, 10, 4) ? 'x' : '.';

@@ -1,4 +1,5 @@
-/* An adapter's first factors against those that peft draws for the same models and seed. */
+/* An adapter's initial factors, compared with those that peft draws for the same models and
+ * seed. */
 #include "train/optimizer/parameters.h"
 
 #include "tests/train/recorded.h"
@@ -97,7 +98,7 @@ static void names_fit_patterns(void) {
               !parameters_name_fits("a.b.c", "*d") && !parameters_name_fits("", "*a") &&
               !parameters_name_fits("", "a"),
         "patterns");
-    /* Not one of all the ways to find so many letters, which are 10^16: the first alone tells. */
+    /* There are 10^16 ways to match so many letters; the matcher must not try them all. */
     char name[61] = "", pattern[63] = "";
     memset(name, 'a', 60);
     for (int i = 0; i < 30; i++)
@@ -107,7 +108,7 @@ static void names_fit_patterns(void) {
     CHECK(!parameters_name_fits(name, pattern), "and another");
 }
 
-/* `first` and what diffusers' scripts name besides, of which this model has nothing. */
+/* Target modules `first` and two names from diffusers' scripts that this model does not have. */
 static struct train_config config_of_targets(const char *first) {
     struct train_config config = small_job_config(", \"rank\": 4");
     const char *const names[] = { first, "add_k_proj", "o_out.0" };
@@ -119,7 +120,7 @@ static struct train_config config_of_targets(const char *first) {
     return config;
 }
 
-/* As in peft: what other targets of the list name is trained. */
+/* Some targets match no layer: as in peft, the layers of the other targets are trained. */
 static void some_targets_may_be_nowhere(void) {
     const struct weight_list *list = unet_weights(job.unet);
     struct train_config config = config_of_targets("to_q");
@@ -163,7 +164,7 @@ static bool twice(void *user) {
     return ++*(int *)user <= 2;
 }
 
-/* Before each layer, of which it is said no before the third. */
+/* The callback is asked before each layer. It refuses the third time, which cancels the work. */
 static void it_can_be_called_back_between_layers(void) {
     struct train_config config = small_job_config(", \"rank\": 4");
     struct noise_generator generator;

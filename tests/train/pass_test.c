@@ -1,7 +1,7 @@
-/* A training pass on the small UNets: its losses are the mean squared errors of the UNet's own
- * forward, and its gradients are what the losses do when the factors move (central differences of
- * the f32 losses themselves); a forward alone, short pieces, and a second batch. That the gradients
- * are torch's: tests/models/gradients_test.c. */
+/* A training pass on the small UNets. The losses must be the mean squared errors of the UNet's own
+ * forward pass, and the gradients must match central differences of the f32 losses. Also a forward
+ * pass alone, short pieces, and a second batch. tests/models/gradients_test.c compares the
+ * gradients with torch's. */
 #include "train/pass.h"
 
 #include "tests/check.h"
@@ -39,7 +39,7 @@ struct rig {
 static const int32_t timesteps[ROWS] = { 981, 3 };
 static const float weights[ROWS] = { 0.5f, 0.25f };
 
-/* The lanes of factors that are no padding. */
+/* Fills the factors with numbers from the rule; the padding lanes get 0. */
 static void fill(float *floats, int64_t count, int64_t lanes, const char *name, double size) {
     double *numbers = malloc((size_t)count * sizeof(*numbers));
     rule_numbers(name, count, numbers);
@@ -112,7 +112,7 @@ static struct pass_options options_of(const struct rig *r, bool checkpointing) {
     };
 }
 
-/* One pass; the pieces that it took. */
+/* Runs one pass. Returns the number of pieces it took. */
 static int run(const struct rig *r, struct pass *pass, bool backward, float losses[ROWS]) {
     struct error err = { 0 };
     int pieces = 0;
@@ -171,7 +171,8 @@ static double loss_of(const struct rig *r, struct pass *pass) {
     return weights[0] * (double)losses[0] + weights[1] * (double)losses[1];
 }
 
-/* Moves one factor along its own gradient: the loss moves by the gradient's square. */
+/* Moves one factor along its own gradient: the slope of the loss must be the gradient's squared
+ * norm. */
 static void gradients_are_the_losses_own(const struct rig *r, struct pass *pass) {
     for (int i = 0; i < PAIRS; i++) {
         const struct low_rank_factors f = low_rank_pair_factors(r->pairs[i]);
@@ -213,7 +214,8 @@ int main(void) {
     CHECK(pieces > 20, "%d pieces", pieces);
     losses_are_the_mean_squared_errors(&r, losses);
     gradients_are_the_losses_own(&r, pass);
-    /* Passes after a forward alone, and after one that was left, add the same gradients again. */
+    /* A pass after a forward pass alone and after an unfinished pass adds the same gradients
+     * again. */
     float *first = malloc(sizeof(float) * (size_t)low_rank_pair_factors(r.pairs[0]).down_floats);
     const size_t count = (size_t)low_rank_pair_factors(r.pairs[0]).down_floats;
     memcpy(first, r.gradients[0][0], count * sizeof(float));
@@ -224,7 +226,7 @@ int main(void) {
     for (size_t i = 0; i < count; i++)
         differ += r.gradients[0][0][i] != 2 * first[i];
     CHECK(!differ && memcmp(losses, other, sizeof(losses)) == 0, "%d gradients differ", differ);
-    /* With checkpointing the same bits. */
+    /* Gradient checkpointing changes no bit. */
     options = options_of(&r, true);
     must(pass_create(&options, &again, &err), &err);
     memset(r.gradients[0][0], 0, count * sizeof(float));

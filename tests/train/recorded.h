@@ -1,4 +1,4 @@
-/* What tests/reference/training.py recorded: an array of cases in JSON. */
+/* Reads the cases recorded by tests/reference/training.py: a JSON array. */
 #ifndef TESTS_TRAIN_RECORDED_H
 #define TESTS_TRAIN_RECORDED_H
 
@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* The file's array; the test cannot go on without it. */
+/* Loads the file's array. Without it the test fails. */
 static inline json_t *recorded_load(int argc, char **argv) {
     json_error_t why = { .text = "no file given" };
     json_t *cases = argc >= 2 ? json_load_file(argv[1], 0, &why) : NULL;
@@ -23,12 +23,12 @@ static inline int64_t recorded_integer(const json_t *object, const char *key) {
     return (int64_t)recorded_number(object, key);
 }
 
-/* Number i of a list. */
+/* Returns number i of a list. */
 static inline double recorded_at(const json_t *list, size_t i) {
     return json_number_value(json_array_get(list, i));
 }
 
-/* |a - b| over |b|, or over 1 where b is smaller. */
+/* Returns |a - b| / max(1, |b|). */
 static inline double recorded_difference(double a, double b) {
     return fabs(a - b) / fmax(1, fabs(b));
 }

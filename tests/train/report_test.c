@@ -1,4 +1,4 @@
-/* What people see of a job: TensorBoard's files byte for byte as its own classes write them,
+/* A training job's reports: TensorBoard files with the same bytes as TensorBoard's own writer,
  * metrics.jsonl after a kill and a resume, and the plot as XML. */
 #include "base/file.h"
 #include "tests/check.h"
@@ -16,9 +16,9 @@
 static char folder[] = "/tmp/latentd-report-XXXXXX";
 
 /* Four events at 1700000000.25 and so on, made by tensorboard 2.21's RecordWriter of its Event
- * messages: the version; SessionLog START at step 301 (at the same moment), as TensorBoard drops
- * what earlier files say of that step too; loss 0.125 and learning_rate 1e-4 at 301; a picture of
- * 300x2 whose "PNG" is "PNG!" at 301. */
+ * messages: the version; SessionLog START at step 301, at the same moment, so that TensorBoard
+ * drops what earlier files say about that step too; loss 0.125 and learning_rate 1e-4 at 301; a
+ * picture of 300x2 whose "PNG" is "PNG!" at 301. */
 static const char recorded[] =
     "1800000000000000a37f4b220900001040fc54d9411a0d627261696e2e4576656e743a32338d2fe9100000000000"
     "000095fbfe180900001040fc54d94110ad023a020801cb79b93b31000000000000009d8383e9090000a040fc54d9"
@@ -66,7 +66,7 @@ static void events_are_what_tensorboard_writes(void) {
     free(bytes);
 }
 
-/* As of a job that is paused and resumed at once: both files stay. */
+/* A job paused and resumed within one second: both files must stay. */
 static void one_second_has_two_files(void) {
     const char *prefix = "events.out.tfevents.1700000001.latentd.";
     struct error err = { 0 };
@@ -109,7 +109,7 @@ static void lines_survive_a_kill_and_a_resume(void) {
     records_close(records);
     char *path = path_of("metrics.jsonl");
     FILE *f = fopen(path, "a");
-    fputs("{\"step\":11,\"lo", f); /* the process was killed here */
+    fputs("{\"step\":11,\"lo", f); /* the process is killed here */
     fclose(f);
     CHECK(records_read(folder, &got, &count, &err) && count == 10, "%zu lines", count);
     CHECK(isnan(got[2].loss) && got[4].validation_loss == 0.3 && isnan(got[5].validation_loss),
@@ -119,14 +119,15 @@ static void lines_survive_a_kill_and_a_resume(void) {
     CHECK(records_open(folder, 10, &records, &err) && records_measured(records) == 0.3,
         "what step 10 measured is there");
     records_close(records);
-    CHECK(records_open(folder, 7, &records, &err), "%s", err.message); /* the last checkpoint's */
+    CHECK(records_open(folder, 7, &records, &err), "%s", err.message); /* resumed at step 7 */
     CHECK(isnan(records_measured(records)), "step 7 measured nothing");
     const struct train_record again = record_at(8);
     CHECK(records_add(records, &again, &err), "%s", err.message);
     CHECK(records_read(folder, &got, &count, &err) && count == 8 && got[7].step == 8, "%zu lines",
         count);
     free(got);
-    /* A full disk: the line is not there, the others are, and it goes on when there is room. */
+    /* On a full disk the line is not written and the others stay. Writing goes on once there is
+     * space. */
     struct rlimit before, small = { 0 };
     getrlimit(RLIMIT_FSIZE, &before);
     small.rlim_max = before.rlim_max;

@@ -1,5 +1,5 @@
-/* A job on a checkpoint with pictures that follow from a rule, as train_losses.py and
- * full_losses.py draw them: what the tests of whole jobs share. */
+/* Training jobs for tests: a checkpoint, and pictures made by a rule in the same way as in
+ * train_losses.py and full_losses.py. */
 #ifndef TESTS_TRAIN_RULE_JOB_H
 #define TESTS_TRAIN_RULE_JOB_H
 
@@ -31,7 +31,7 @@ static inline void remove_folder(const char *path) {
     CHECK(system(command) == 0, "%s is left", path);
 }
 
-/* --- a checkpoint, but for what is trained --- */
+/* --- the checkpoint without the trained models --- */
 
 struct rule_checkpoint {
     const struct kernels *kernels;
@@ -64,7 +64,7 @@ static inline void rule_checkpoint_close(struct rule_checkpoint *r) {
     checkpoint_close(r->checkpoint);
 }
 
-/* For a trainer of these two. */
+/* Returns a trainer's models with this UNet and text encoder, borrowed. */
 static inline struct trainer_models rule_checkpoint_models(
     const struct rule_checkpoint *r, struct unet *unet, struct text_encoder *text_encoder) {
     return (struct trainer_models){ .kernels = r->kernels,
@@ -83,14 +83,15 @@ struct rule_pictures {
     const char *class_prompt;
     int block, mask_block, instances;
     int reads; /* of pixels */
-    /* Those that were said before; at most EXPECTED_MAX are, none if it is 0. */
+    /* Reads announced and not yet done. At most `expected_max` (up to EXPECTED_MAX); 0: none are
+     * accepted. */
     struct rule_expected {
         int64_t item;
         struct crop crop;
         bool with_mask;
     } expected[EXPECTED_MAX];
-    int expected_count, expected_max, foretold; /* foretold: reads that were the next expected */
-    bool is_broken;                             /* pixels are no numbers */
+    int expected_count, expected_max, foretold; /* foretold: reads that came as announced */
+    bool is_broken;                             /* the first pixel is NAN */
     struct placement placement;
 };
 
@@ -116,7 +117,8 @@ static inline const char *rule_caption(void *user, int64_t item, int which) {
                                : p->class_prompt;
 }
 
-/* What the crop leaves of [height / block][width / block][channels] numbers, each a block. */
+/* Makes [height / block][width / block][channels] numbers by the rule, enlarges each to a block,
+ * and crops the result. */
 static inline void rule_blocks(const struct rule_pictures *p, const char *kind, int64_t item,
     int block, int channels, const struct crop *crop, float *out) {
     const struct placement *place = &p->placement;
@@ -178,7 +180,7 @@ static inline bool rule_pixels(
     return true;
 }
 
-/* A file's pictures of `height` x `width`, of which a square of the file's size is trained on. */
+/* Returns the pictures of a file, `height` x `width`. Crops of the file's size are trained on. */
 static inline struct rule_pictures rule_pictures_of(const json_t *file, int height, int width) {
     const int size = (int)recorded_integer(file, "size");
     const json_t *captions = json_object_get(file, "captions");
@@ -201,14 +203,14 @@ static inline struct train_source rule_source_of(struct rule_pictures *pictures)
         .expects = rule_expects };
 }
 
-/* --- what a job said --- */
+/* --- the recorded steps --- */
 
 struct rule_steps {
     double losses[STEPS], norms[STEPS], rates[STEPS];
     int count;
 };
 
-/* struct trainer_options' `stepped`; `user` are the steps. */
+/* The `stepped` of struct trainer_options; `user`: a struct rule_steps. */
 static inline void rule_stepped(void *user, const struct train_record *record) {
     struct rule_steps *steps = user;
     if (steps->count == STEPS)
@@ -218,7 +220,8 @@ static inline void rule_stepped(void *user, const struct train_record *record) {
     steps->norms[steps->count++] = record->grad_norm;
 }
 
-/* The most by which the first `count` are off those of the reference, in parts of them. */
+/* Returns the largest relative differences of the first `count` losses and norms from the
+ * reference. */
 static inline void rule_steps_compare(
     const struct rule_steps *steps, const json_t *record, int count, double *loss, double *norm) {
     const json_t *losses = json_object_get(record, "losses");

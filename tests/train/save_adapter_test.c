@@ -1,4 +1,5 @@
-/* Adapters as diffusers and kohya's scripts name them, read back by our own reader. */
+/* Adapters saved with the names of diffusers and of kohya's scripts, and read back by the adapter
+ * reader. */
 #include "train/save_adapter.h"
 
 #include "models/adapter/adapter.h"
@@ -14,7 +15,8 @@
 static struct small_job job;
 static const struct adapter_facts facts = { "tiny", 12, 3, 20, false, false, false };
 
-/* Whether it is an attention's projection, by what diffusers calls it; `peft` is what peft does. */
+/* Returns whether diffusers' name is that of an attention projection. `peft`: the same tensor's
+ * name in peft. */
 static bool is_attention(const char *name, char *peft, size_t size) {
     static const char *const words[][2] = { { ".lora.down.", ".lora_A." },
         { ".lora.up.", ".lora_B." }, { ".lora_linear_layer.down.", ".lora_A." },
@@ -30,8 +32,9 @@ static bool is_attention(const char *name, char *peft, size_t size) {
     return false;
 }
 
-/* Every tensor that diffusers writes, under its name and in its shape, and no other. Its text
- * encoder has no "text_model." in its names since transformers 5; files have, as before. */
+/* The file must have every tensor that diffusers writes, with its name and shape, and no other.
+ * Since transformers 5 the text encoder's names have no "text_model." in memory; files still have
+ * it. */
 static void names_are_diffusers(
     const json_t *recorded, struct safetensors *file, bool attention_alone) {
     const struct safetensors_header *header = safetensors_get_header(file);
@@ -167,7 +170,8 @@ static void says(const char *path, const char *key, const char *expected) {
     free(value);
 }
 
-/* diffusers makes layers that drop of a lora_dropout above 0, and leaves them in training mode. */
+/* With a lora_dropout above 0 diffusers would make layers that drop, and leave them in training
+ * mode. So the file says 0. */
 static void dropout_is_told_where_nothing_drops(const char *path) {
     job.config.dropout = 0.2;
     save(path, TRAIN_SAVE_DIFFUSERS);
@@ -188,7 +192,8 @@ static void dropout_is_told_where_nothing_drops(const char *path) {
     printf("a dropout of 0.2 is in ss_network_dropout, lora_dropout is 0\n");
 }
 
-/* In the words of kohya's scripts (get_model_version_str_for_sd1_sd2, sai_model_spec). */
+/* The metadata use the words of kohya's scripts (get_model_version_str_for_sd1_sd2,
+ * sai_model_spec). */
 static void the_prediction_type_is_that_of_the_job(const char *path) {
     static const struct {
         enum train_prediction job;
@@ -238,7 +243,7 @@ int main(int argc, char **argv) {
     CHECK(fd >= 0, "no temporary file");
     close(fd);
     small_job_init(&job, ", \"rank\": 4");
-    /* Up factors that are not zero. */
+    /* Makes the up factors nonzero. */
     for (size_t i = 0; i < job.parameters->count; i++) {
         const struct trained_module *m = &job.parameters->modules[i];
         float *up = job.parameters->values + m->at + m->down_floats;

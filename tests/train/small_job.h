@@ -1,4 +1,4 @@
-/* A LoRA of small models with numbers that follow from a rule: what the tests of train/ share. */
+/* A LoRA of small models whose weights follow a rule, shared by the tests of train/. */
 #ifndef TESTS_TRAIN_SMALL_JOB_H
 #define TESTS_TRAIN_SMALL_JOB_H
 
@@ -8,7 +8,7 @@
 #include "tests/models/small/small_models.h"
 #include "train/optimizer/parameters.h"
 
-/* As small_unet() and small_text_encoder() of training.py. */
+/* Match small_unet() and small_text_encoder() of training.py. */
 static const struct unet_config small_unet_config = { .sample_size = 8,
     .in_channels = 4,
     .out_channels = 4,
@@ -30,11 +30,11 @@ struct small_job {
     struct unet *unet;
     struct text_encoder *text_encoder;
     struct train_config config;
-    struct noise_generator generator; /* seeded with 11, and past the adapter's making */
+    struct noise_generator generator; /* seeded with 11, after drawing the adapter */
     struct parameters *parameters;
 };
 
-/* As UNET_TARGETS and TEXT_TARGETS of training.py; `more` are further fields of the job. */
+/* Match UNET_TARGETS and TEXT_TARGETS of training.py. `more`: further fields of the job. */
 static inline struct train_config small_job_config(const char *more) {
     char text[1024];
     snprintf(text, sizeof(text),
@@ -60,7 +60,7 @@ static inline void small_job_models(struct small_job *job, const struct kernels 
         "%s", err.message);
 }
 
-/* Makes the adapter anew, from the start of the generator. */
+/* Makes the adapter with a newly seeded generator. */
 static inline void small_job_parameters(struct small_job *job, uint64_t seed) {
     struct error err = { 0 };
     noise_init(&job->generator, RNG_CPU, seed);

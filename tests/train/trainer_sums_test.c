@@ -1,9 +1,9 @@
-/* What a trainer sums up, against sums that are made here:
+/* A trainer's sums, compared with sums computed here:
  *
- *   the average of the weights is diffusers' EMAModel over the values after each step;
- *   the loss of held-out pictures is the mean of the losses that training has with the same draws;
- *   a step that is begun anew counts only the losses of its last beginning;
- *   each of several captions is drawn about as often as the others.
+ *   the average of the weights equals diffusers' EMAModel over the values after each step;
+ *   the loss of held-out pictures is the mean of the training losses with the same random draws;
+ *   a step that is restarted counts only the losses since its last start;
+ *   the captions of a picture are drawn about equally often.
  *
  * usage: trainer_sums_test train_losses.json CHECKPOINT */
 #include "tests/train/rule_job.h"
@@ -19,7 +19,7 @@ static char cache_path[] = "/tmp/latentd-sums-XXXXXX";
 
 struct job {
     struct train_config config;
-    struct rule_pictures pictures; /* the source's user: the first member that it knows */
+    struct rule_pictures pictures; /* the user of `source` */
     struct train_source source;
     struct weights unet_source, text_source;
     struct unet *unet;
@@ -28,7 +28,7 @@ struct job {
     struct rule_steps steps;
 };
 
-/* `fields` is freed. The job's trainer is made by begin. */
+/* Releases `fields`. The trainer is made by begin(). */
 static void init(struct job *job, json_t *fields) {
     struct error err = { 0 };
     struct checkpoint *c = shared.checkpoint;
@@ -83,13 +83,13 @@ static void finish(struct job *job) {
 
 /* --- the average of the weights --- */
 
-/* diffusers' EMAModel.get_decay, without warm-up. */
+/* The decay of diffusers' EMAModel.get_decay without warm-up. */
 static double decay_at(int step, int update_after_step, double most) {
     const int x = step - update_after_step - 1;
     return x <= 0 ? 0 : fmin((1.0 + x) / (10.0 + x), most);
 }
 
-/* `steps` [count][floats]: the values after each; out: their average. */
+/* `steps` [count][floats]: the values after each step. out: their average. */
 static void average_of(
     const float *steps, int count, int64_t floats, int update_after_step, double *out) {
     for (int s = 1; s <= count; s++) {
@@ -142,7 +142,7 @@ static void the_average_is_that_of_ema_model(int update_after_step) {
 
 /* --- held-out pictures --- */
 
-/* All pictures are the first one. */
+/* Returns the first picture for every item. */
 static bool first_pixels(
     void *user, int64_t item, const struct crop *crop, float *out, float *mask, struct error *err) {
     (void)item;
@@ -159,8 +159,8 @@ static const char *one_caption(void *user, int64_t item, int which) {
     return captions[0];
 }
 
-/* A full fine-tune draws nothing before its first batch, so that its first steps have the draws
- * that held-out pictures have; and with a learning rate of 0 it stays where it is. */
+/* A full fine-tune draws no random numbers before its first batch, so its first steps use the same
+ * draws as the held-out pictures. With a learning rate of 0 the weights do not change. */
 static void held_out_loss_is_the_mean_of_its_draws(void) {
     enum { HELD_OUT = 2, DRAWS = 4 * HELD_OUT };
     struct error err = { 0 };
@@ -185,9 +185,10 @@ static void held_out_loss_is_the_mean_of_its_draws(void) {
     finish(&job);
 }
 
-/* --- a step that is begun anew --- */
+/* --- a step that is restarted --- */
 
-/* In each step the values are looked at after some more pieces than in the one before. */
+/* Reads the values in the middle of each step, later in each one. Reading them restarts the
+ * step. */
 static void run_disturbed(struct job *job) {
     struct error err = { 0 };
     begin(job);
@@ -229,15 +230,15 @@ static const char *caption_by_number(void *user, int64_t item, int which) {
     return captions[which];
 }
 
-static int only_caption; /* for always_caption */
+static int only_caption; /* used by always_caption */
 
 static const char *always_caption(void *user, int64_t item, int which) {
     (void)user, (void)item, (void)which;
     return captions[only_caption];
 }
 
-/* With a learning rate of 0 a step's loss tells which caption it had: it is that of a job in which
- * all captions are this one, and all else is drawn alike. */
+/* With a learning rate of 0 a step's loss shows which caption was drawn: it equals the loss of a
+ * job in which every caption is this one and all other draws are the same. */
 static void captions_are_drawn_alike(void) {
     double losses[CAPTIONS][STEPS];
     int drawn[CAPTIONS] = { 0 };

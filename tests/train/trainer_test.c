@@ -1,8 +1,8 @@
-/* The first 20 losses of LoRA jobs on the bundled checkpoint against diffusers + peft
+/* The first 20 losses of LoRA jobs on the bundled checkpoint, compared with diffusers + peft
  * (tests/reference/train_losses.py): weights, order of pictures, noise, timesteps, dropped
- * captions, accumulation, schedule, clipping, min-SNR, the text encoder. Then the same bits again,
- * with gradient checkpointing too; and jobs whose numbers are not finite. On a CUDA device the
- * first few losses of one job.
+ * captions, accumulation, schedule, clipping, min-SNR, the text encoder. A second run, with
+ * gradient checkpointing, must have the same bits. Jobs with non-finite numbers must fail. On a
+ * CUDA device checks only the first few losses of one job.
  *
  * usage: trainer_test train_losses.json CHECKPOINT [cuda] */
 #include "kernels/devices.h"
@@ -10,15 +10,15 @@
 
 #include <unistd.h>
 
-#define CUDA_STEPS 3 /* the emulator takes its time */
+#define CUDA_STEPS 3 /* few: the emulator is slow */
 
 static struct {
     struct rule_checkpoint rest;
-    struct unet *unet, *inpainting; /* the second with another first layer, of 9 channels */
+    struct unet *unet, *inpainting; /* inpainting: a first layer of 9 channels */
     struct text_encoder *text_encoder;
 } models;
 
-/* The checkpoint's tensors, but for the first layer's weight. */
+/* Weights of the checkpoint, with a first layer of 9 channels made by the rule. */
 static struct weights plain_weights;
 static float *wide;
 
@@ -73,12 +73,12 @@ static void drop_models(void) {
 
 struct run {
     struct rule_steps steps;
-    int reads, foretold, left; /* left: of what was expected */
+    int reads, foretold, left; /* left: expected pictures never read */
     float *values;             /* owned */
     int64_t floats;
 };
 
-/* The case's job, with more fields of its own. */
+/* Returns the job of a recorded case, with the fields that all cases share. */
 static struct train_config config_of(const json_t *file, const json_t *fields, bool checkpointing) {
     json_t *json = json_deep_copy(fields);
     struct train_config config;
@@ -104,7 +104,7 @@ struct job {
     struct rule_pictures pictures;
     struct train_source source;
     struct run run;
-    struct trainer_options options; /* points to the rest */
+    struct trainer_options options; /* points into the other members */
 };
 
 static void job_init(
@@ -129,8 +129,8 @@ static void job_init(
     };
 }
 
-/* With a folder, the job is left in the middle of a step, written there, and gone on with by
- * another trainer. */
+/* Runs a job. With a folder, writes a checkpoint in the middle of a step and resumes in another
+ * trainer. */
 static struct run run_job(
     const json_t *file, const json_t *record, bool checkpointing, int ahead, const char *folder) {
     struct error err = { 0 };
@@ -175,7 +175,7 @@ static bool same_losses(const struct run *a, const struct run *b) {
     return memcmp(a->steps.losses, b->steps.losses, sizeof(a->steps.losses)) == 0;
 }
 
-/* One byte in the middle of every file of the cache. */
+/* Overwrites 16 bytes in every file of the cache. */
 static void damage_cache(void) {
     char command[300];
     snprintf(command, sizeof(command),
@@ -185,7 +185,7 @@ static void damage_cache(void) {
     CHECK(system(command) == 0, "the cache cannot be damaged");
 }
 
-/* What another job has encoded is not encoded again, and what was damaged meanwhile is. */
+/* A job uses what another job has encoded, and encodes damaged entries again. */
 static void what_is_encoded_serves_the_next_job(const json_t *file, const json_t *record) {
     struct run first = run_job(file, record, false, EXPECTED_MAX, NULL);
     CHECK(first.reads == 0, "%d pictures are read again", first.reads);
@@ -199,7 +199,8 @@ static void what_is_encoded_serves_the_next_job(const json_t *file, const json_t
     free(second.values);
 }
 
-/* At the first step whose numbers are not finite; `words` are of its error. */
+/* Checks that the job fails at the first step with non-finite numbers. `words`: part of its
+ * error. */
 static void ends(const char *what, struct job *job, const char *words) {
     struct error err = { 0 };
     struct trainer *trainer;
@@ -237,7 +238,7 @@ static void numbers_that_are_not_finite_end_a_job(const json_t *file, const json
     remove_folder(cache);
 }
 
-/* The first losses are the reference's. */
+/* Checks the first losses and gradient norms against the reference. */
 static void check_losses(
     const char *name, const struct rule_steps *steps, int count, const json_t *record) {
     double loss, norm;
@@ -248,7 +249,7 @@ static void check_losses(
     CHECK(norm <= 1e-3, "norms of %s: %g", name, norm);
 }
 
-/* Where the reference's are recorded: the rate of each step is the optimizer's there. */
+/* Checks the rate of each step against the reference optimizer's, if recorded. */
 static void check_rates(const char *name, const struct rule_steps *steps, const json_t *rates) {
     double worst = 0;
     for (size_t i = 0; i < json_array_size(rates); i++)
@@ -284,7 +285,7 @@ static void agrees(const char *name, const json_t *file, const json_t *record) {
     free(again.values);
 }
 
-/* The first steps of a job on the device. */
+/* Runs the first steps of a job on the device. */
 static void begins_on_cuda(const char *path, const json_t *file, const struct kernels *cuda) {
     struct error err = { 0 };
     struct job job;

@@ -17,7 +17,7 @@
 
 #define BLOCK_BYTES 65536
 
-/* Files take room on the disk in steps of this size. */
+/* Disk space for files is checked in steps of this size. */
 #define ROOM_STEP_BYTES ((uint64_t)16 << 20)
 
 struct extraction {
@@ -25,10 +25,10 @@ struct extraction {
     int fd, folder; /* borrowed */
     uint64_t bytes_left, max_bytes;
     uint64_t inflated_max; /* limit for the bytes after decompression */
-    uint64_t room;         /* disk space that was checked and not yet used */
+    uint64_t room;         /* disk space checked but not yet used */
     int empty;             /* empty files and folders before the first picture */
     bool has_picture;
-    bool refused; /* `err` is set; libarchive's message does not matter */
+    bool refused; /* `err` is set: ignore libarchive's message */
     struct cancel cancel;
     struct error *err;
     char block[BLOCK_BYTES];
@@ -53,8 +53,8 @@ static bool cannot(struct extraction *x, const char *path, int reason) {
         x->err, error_code_of_write(reason), "cannot write %.300s: %s", path, strerror(reason));
 }
 
-/* Opens the folder that contains `path`, and makes folders on the way. Returns its descriptor, or
- * -1. Everything there was made here, and nothing is a link. */
+/* Opens the folder that contains `path`, making missing folders on the way. Returns its descriptor,
+ * or -1. Links cannot occur, because this extraction made everything below the folder. */
 static int open_parent(struct extraction *x, const char *path) {
     char part[256];
     int fd = dup(x->folder);
@@ -85,7 +85,7 @@ static bool make_folder(struct extraction *x, const char *path) {
         return false;
     bool ok = mkdirat(parent, last_part(path), 0777) == 0;
     const int reason = errno;
-    if (!ok && reason == EEXIST) /* made before for one of its files, or listed twice */
+    if (!ok && reason == EEXIST) /* made earlier for a file, or listed twice */
         ok = fstatat(parent, last_part(path), &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
     close(parent);
     return ok || cannot(x, path, reason);
@@ -116,14 +116,15 @@ static bool inflates_too_much(struct extraction *x) {
         (unsigned long long)(DATASET_INFLATES_BYTES >> 30));
 }
 
-/* Bytes of the tar decompressed so far. */
+/* Returns the number of decompressed bytes of the tar so far. */
 static uint64_t inflated(const struct extraction *x) {
     const la_int64_t bytes = archive_filter_bytes(x->archive, 0);
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-/* libarchive's callback. A block of gzip inflates to at most a thousand times its bytes, so this is
- * called often enough to check limits, also while libarchive skips something by itself. */
+/* Reads a block; libarchive's callback. A block of gzip inflates to at most a thousand times its
+ * size, so the limits can be checked here. This also works while libarchive skips data by
+ * itself. */
 static la_ssize_t read_block(struct archive *archive, void *user, const void **block) {
     struct extraction *x = user;
     ssize_t n;
@@ -187,7 +188,7 @@ static bool copy_data(struct extraction *x, int fd, const char *path) {
     }
 }
 
-/* Whether a file of this size may be in the archive. */
+/* Returns whether a file of this size may be in the archive. */
 static bool is_allowed(struct extraction *x, const char *path, uint64_t announced) {
     if (announced > x->bytes_left)
         return too_large(x, path);
@@ -212,7 +213,7 @@ static bool make_file(struct extraction *x, const char *path, uint64_t announced
     return ok;
 }
 
-/* Skips a hidden file; its contents count all the same, as they must be read. */
+/* Skips a hidden file. Its bytes count towards the limits, because they must be read too. */
 static bool skip_file(struct extraction *x, const char *path, uint64_t announced) {
     if (!is_allowed(x, path, announced))
         return false;
@@ -220,7 +221,7 @@ static bool skip_file(struct extraction *x, const char *path, uint64_t announced
     return true;
 }
 
-/* Why this kind of entry is refused; NULL for files and folders. */
+/* Returns why an entry of this kind is refused; NULL for files and folders. */
 static const char *kind_refused(struct archive_entry *entry) {
     if (archive_entry_hardlink(entry))
         return "a link to another file";
@@ -242,8 +243,8 @@ static const char *kind_refused(struct archive_entry *entry) {
     }
 }
 
-/* Limits empty files and folders before the first picture: they cost time, and a data set has
- * few. */
+/* Limits the empty files and folders before the first picture: each takes time, and a real data set
+ * has few. */
 static bool is_worth_it(struct extraction *x, const char *path, uint64_t size) {
     x->has_picture = x->has_picture || scan_is_picture(last_part(path));
     x->empty += size == 0 && !x->has_picture;
@@ -290,7 +291,7 @@ static bool take_all(struct extraction *x) {
         const int result = archive_read_next_header(x->archive, &entry);
         if (result == ARCHIVE_EOF)
             return count > 0 || error_set(x->err, ERROR_INVALID, "the archive is empty");
-        /* A warning concerns a name in another character set, which take() checks. */
+        /* The only warning is about the character set of a name, which take() checks. */
         if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
             return read_error(x);
         if (count == DATASET_FILES_MAX)
@@ -306,7 +307,7 @@ static bool open_archive(struct extraction *x) {
         archive_read_support_filter_gzip(x->archive) != ARCHIVE_OK ||
         archive_read_open(x->archive, x, NULL, read_block, NULL) != ARCHIVE_OK)
         return read_error(x);
-    /* The file itself counts as one filter. */
+    /* The uncompressed file counts as one filter, gzip as another. */
     return archive_filter_count(x->archive) <= 2 ||
            error_set(x->err, ERROR_INVALID,
                "the archive is compressed more than once; a tar may be compressed with gzip, once");

@@ -49,8 +49,8 @@ int bucket_list(const struct bucket_options *o, struct bucket *out) {
     return kept;
 }
 
-/* Chooses the nearest aspect ratio, or the picture's own size if it is in the list. Resizes so that
- * the picture covers the bucket. */
+/* Chooses the bucket with the nearest aspect ratio, or the picture's own size if that is in the
+ * list. Resizes the picture so that it covers the bucket. */
 static void place_in_list(
     const struct bucket_options *o, int width, int height, struct placement *out) {
     struct bucket buckets[DATASET_BUCKETS_MAX];
@@ -77,7 +77,8 @@ static int to_steps(double length, int step) {
     return whole - whole % step;
 }
 
-/* Only shrinks. Rounds one side to whole steps: the one that keeps the aspect ratio better. */
+/* Places a picture without enlarging it. A picture that is too large is shrunk so that one side is
+ * a multiple of the step: the side that keeps the aspect ratio better. */
 static bool place_shrunk(const struct bucket_options *o, int width, int height,
     struct placement *out, struct error *err) {
     const double area = (double)o->resolution * o->resolution, aspect = (double)width / height;
@@ -119,7 +120,7 @@ bool bucket_place(const struct bucket_options *o, int width, int height, struct 
         out->resized_height = (int)(tall ? side * height / width : side);
         out->bucket = (struct bucket){ o->resolution, o->resolution };
     }
-    /* A picture one line high can become longer than any allowed picture. */
+    /* A picture that is one pixel high could become longer than any allowed picture. */
     return (int64_t)out->resized_width * out->resized_height <= PICTURE_MAX_PIXELS ||
            error_set(err, ERROR_INVALID,
                "its %dx%d px would become %dx%d; at most %d million pixels", width, height,
@@ -134,7 +135,8 @@ int placement_lefts(const struct placement *p) {
     return p->resized_width - p->bucket.width + 1;
 }
 
-/* Half of the margin: kohya's // 2, or torchvision's round(rest / 2.0), half to even. */
+/* Returns half of the margin: kohya's // 2, or torchvision's round(rest / 2.0), which rounds half
+ * to even. */
 static int half(int rest, bool floored) {
     return floored ? rest / 2 : (int)nearbyint(rest / 2.0);
 }

@@ -44,7 +44,7 @@ static void *examine_some(void *argument) {
     }
 }
 
-/* Uses as many threads as can be started; this thread works too. */
+/* Starts the threads, fewer if not all can be started. This thread works too. */
 static void examine_all(struct dataset *d, int threads) {
     pthread_t others[DATASET_THREADS_MAX];
     struct survey survey = { .dataset = d };
@@ -99,8 +99,8 @@ static bool captions_are_there(const struct dataset *d, struct error *err) {
                missing, d->count, first);
 }
 
-/* A number that depends only on the picture's name and the seed: an order that other pictures do
- * not change. The last steps are those of splitmix64. */
+/* Returns a number that depends only on the picture's name and the seed, so that sorting by it is
+ * not affected by other pictures. The last steps are those of splitmix64. */
 static uint64_t draw(const struct dataset_picture *picture, uint64_t seed) {
     uint64_t z = hash_fnv1a(picture->item.path, strlen(picture->item.path)) +
                  seed * 0x9e3779b97f4a7c15u;
@@ -124,7 +124,7 @@ static int by_index(const void *a, const void *b) {
     return x->index - y->index;
 }
 
-/* *out: all pictures, sorted by their numbers; the caller frees it. */
+/* Sets *out to all pictures, sorted by their numbers. The caller frees it. */
 static bool draw_all(
     const struct dataset *d, uint64_t seed, struct drawn **out, struct error *err) {
     *out = calloc(d->count, sizeof(**out));
@@ -136,8 +136,8 @@ static bool draw_all(
     return true;
 }
 
-/* max_pictures: drops those with the highest numbers. The lowest are held out, so that a smaller
- * data set holds out the same ones first. */
+/* Applies max_pictures: drops the pictures with the highest numbers. The lowest numbers are held
+ * out, so a smaller data set holds out the same pictures first. */
 static bool drop_some(struct dataset *d, int64_t max, uint64_t seed, struct error *err) {
     struct drawn *drawn;
     if (max <= 0 || (uint64_t)max >= d->count)

@@ -1,4 +1,4 @@
-/* The parts of a data set, for the files that make, read and describe it. */
+/* The internals of a data set, shared by the files that make, read and describe it. */
 #ifndef TRAIN_DATA_DATASET_INTERNAL_H
 #define TRAIN_DATA_DATASET_INTERNAL_H
 
@@ -7,7 +7,8 @@
 
 #include <pthread.h>
 
-/* Memory shared by decoders: a decoder that needs more than is left waits until others are done. */
+/* The memory budget that all decoders share. A decoder that needs more than is left waits until
+ * others have finished. */
 struct decode_budget {
     pthread_mutex_t mutex;
     pthread_cond_t freed;
@@ -17,9 +18,9 @@ struct decode_budget {
 /* One picture of the folder, examined. */
 struct dataset_picture {
     struct dataset_item item;
-    const char *mask_path; /* NULL if it has none */
+    const char *mask_path; /* NULL: no mask */
     uint64_t bytes;        /* of its file */
-    char *broken;          /* owned: what is wrong with it, or NULL */
+    char *broken;          /* owned: why it is broken; NULL: it is not */
 };
 
 struct dataset {
@@ -29,20 +30,20 @@ struct dataset {
     enum resize_filter filter;
     struct bucket_options bucket_options;
     bool heads_only;
-    struct dataset_picture *pictures; /* owned: [picture_count], those in use first */
+    struct dataset_picture *pictures; /* owned: [picture_count]; the used ones first */
     size_t picture_count, count;      /* count: pictures in use */
     struct bucket *buckets;           /* owned */
     int bucket_count;
     int32_t *samples, *held_out; /* owned */
     size_t sample_count, held_out_count;
-    struct decode_budget *budget; /* owned: what dataset_read changes of a const dataset */
+    struct decode_budget *budget; /* owned; dataset_read changes it, even if const */
 };
 
 bool decode_budget_create(struct decode_budget **out, struct error *err)
     __attribute__((warn_unused_result));
 void decode_budget_destroy(struct decode_budget *budget);
 
-/* Fills in what the files say of a picture: size, bytes, content. Decodes them unless
+/* Sets the members that depend on a picture's files: size, bytes, content. Decodes the files unless
  * heads_only. */
 bool dataset_examine(struct dataset *dataset, const struct scan_entry *entry,
     struct dataset_picture *picture, struct error *err) __attribute__((warn_unused_result));

@@ -82,7 +82,7 @@ static bool source_decode(const struct source *source, struct picture *out, stru
 
 /* --- Examining a picture --- */
 
-/* Combines both digests; mask NULL: there is none. */
+/* Combines the digests of a picture and its mask. NULL: no mask. */
 static struct digest join(const struct digest *picture, const struct digest *mask) {
     const struct digest both[2] = { *picture, mask ? *mask : *picture };
     return mask ? sha256_of(both, sizeof(both)) : *picture;
@@ -128,7 +128,7 @@ bool dataset_examine(struct dataset *d, const struct scan_entry *entry,
 
 /* --- Reading a picture --- */
 
-/* [height][width][channels] of the crop, converted by `value`. */
+/* Writes [height][width][channels] of the crop; `value` converts each number. */
 static void cut(const struct picture *from, const struct placement *place, const struct crop *crop,
     float (*value)(uint8_t level), float *out) {
     const struct bucket size = place->bucket;
@@ -177,7 +177,7 @@ static bool crop_is_right(
                place->resized_width, place->resized_height);
 }
 
-/* mask NULL: there is none. */
+/* Returns whether a picture's files are unchanged since it was examined. `mask` NULL: no mask. */
 static bool is_as_it_was(
     const struct dataset_item *item, const struct source *source, const struct source *mask) {
     const struct digest picture = source_digest(source);

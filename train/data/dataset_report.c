@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define NAMES_MAX 16 /* of each kind */
+#define NAMES_MAX 16 /* names listed of each kind */
 
 static const char *const layouts[] = { [SCAN_METADATA_JSONL] = "metadata.jsonl",
     [SCAN_METADATA_CSV] = "metadata.csv",

@@ -26,14 +26,14 @@ static void fill_line(int left, int right, int y, int width, int height, float *
         mask[(size_t)y * (size_t)width + (size_t)x] = 1;
 }
 
-/* Distance of (x, y) from the curve b^2 x^2 + a^2 y^2 = a^2 b^2. */
+/* Returns how far (x, y) is from fulfilling b^2 x^2 + a^2 y^2 = a^2 b^2. */
 static int64_t off_curve(int64_t a, int64_t b, int64_t x, int64_t y) {
     return llabs(b * b * x * x + a * a * y * y - a * a * b * b);
 }
 
-/* Bresenham's walk along a quarter of the outline, from the right end upwards, in half pixels: the
- * ellipse is a wide and b high, and x and y are relative to its centre in steps of 2. A row is
- * widest where the walk enters it. */
+/* Fills an ellipse of width a and height b. Bresenham's walk follows a quarter of the outline, from
+ * the right end upwards, in half pixels: x and y are relative to the centre, in steps of 2. A row
+ * is filled when the walk enters it, because it is widest there. */
 static void fill_ellipse(const struct mask_shape *s, int width, int height, float *mask) {
     const int a = s->right - s->left, b = s->bottom - s->top;
     const int last_x = a % 2, last_y = b;

@@ -13,8 +13,9 @@ struct mask_shape {
     bool is_ellipse;
 };
 
-/* Draws a mask for a picture of this size as random_mask of diffusers' train_dreambooth_inpaint.py
- * does: width, height, centre, kind. `mt` is Python's generator (python_random.h). */
+/* Draws a random mask for a picture of this size as random_mask of diffusers'
+ * train_dreambooth_inpaint.py does, in the order width, height, centre, kind. `mt` is Python's
+ * generator (python_random.h). */
 struct mask_shape mask_draw(struct mt19937 *mt, int width, int height);
 
 /* Fills mask, [height][width] of 0 and 1, as Pillow's ImageDraw fills the shape. */

@@ -1,6 +1,7 @@
 #include "train/data/python_random.h"
 
-/* init_by_array of the Mersenne Twister's authors; the key is the seed's words, lowest first. */
+/* init_by_array of the Mersenne Twister's authors; the key is the seed's 32-bit words, lowest
+ * first. */
 void python_random_seed(struct mt19937 *mt, uint64_t seed) {
     const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
     const int words = key[1] ? 2 : 1;

@@ -5,10 +5,10 @@
 
 #include "kernels/random/mt19937.h"
 
-/* random.seed(seed) */
+/* Does what random.seed(seed) does. */
 void python_random_seed(struct mt19937 *mt, uint64_t seed);
-/* random.choice(range(count)), count from 1 to 2^31 - 1. random.randint(a, b) is a +
- * python_random_below(mt, b - a + 1). */
+/* Does what random.choice(range(count)) does, for a count from 1 to 2^31 - 1. random.randint(a, b)
+ * is a + python_random_below(mt, b - a + 1). */
 int python_random_below(struct mt19937 *mt, int count);
 
 #endif

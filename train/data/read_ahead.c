@@ -14,18 +14,18 @@ struct slot {
     struct crop crop;
     bool with_mask;
     bool done, ok;
-    float *pixels; /* owned: followed by the mask; NULL until it is read */
+    float *pixels; /* owned; the mask follows; NULL: not read yet */
 };
 
 struct read_ahead {
     struct slot *slots; /* owned: picture n is in slot n % ahead */
-    int ahead, wanted;  /* pictures; threads */
-    size_t bytes;       /* of announced pictures; only the reader's thread uses this */
+    int ahead, wanted;  /* number of pictures; number of threads */
+    size_t bytes;       /* size of the announced pictures; reader's thread only */
     pthread_t threads[DATASET_THREADS_MAX];
     int thread_count;
-    pthread_mutex_t mutex; /* guards what follows, and the slots' `done` */
+    pthread_mutex_t mutex; /* guards the rest, and `done` of the slots */
     pthread_cond_t expected_more, done_more;
-    uint64_t expected, begun, taken; /* counts; only the reader's thread changes `taken` */
+    uint64_t expected, begun, taken; /* counts; `taken` by the reader's thread only */
     bool stopping;
 };
 
@@ -34,7 +34,7 @@ static size_t pixels_of(const struct dataset *dataset, size_t index) {
     return (size_t)size.width * (size_t)size.height;
 }
 
-/* Reads a slot's picture. If that fails, the reader reads it again itself, and gets the error. */
+/* Reads a slot's picture. If that fails, the reader reads the picture again and gets the error. */
 static void read_slot(struct slot *slot) {
     const size_t count = pixels_of(slot->dataset, slot->index);
     struct error ignored;
@@ -111,7 +111,8 @@ size_t read_ahead_bytes(int threads, size_t largest) {
     return all < READ_AHEAD_BYTES ? all : largest < READ_AHEAD_BYTES ? READ_AHEAD_BYTES : largest;
 }
 
-/* Starts the threads. If none can be started, each picture is read when it is wanted. */
+/* Starts the threads. If none can be started, nothing is read ahead, and pictures are read when
+ * they are wanted. */
 static bool has_threads(struct read_ahead *r) {
     while (r->thread_count < r->wanted &&
            thread_start(&r->threads[r->thread_count], "picture readers", work, r) == 0)
@@ -140,8 +141,8 @@ bool read_ahead_expects(const struct read_ahead *r) {
     return r->taken < r->expected;
 }
 
-/* Waits until no thread uses the slot. A picture that no thread has begun is not begun any more,
- * unless it is wanted. */
+/* Waits until no thread uses the slot. If the picture is not wanted and no thread has begun to read
+ * it, nobody will. */
 static void wait_for(struct read_ahead *r, struct slot *slot, bool wanted) {
     pthread_mutex_lock(&r->mutex);
     if (!wanted && r->begun == r->taken) {

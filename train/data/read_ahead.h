@@ -1,7 +1,7 @@
 /* Threads that decode pictures before they are wanted. The reader announces the next pictures, and
- * reads all of them through this. What was announced decides when a picture is decoded, never what
- * is read: a picture that was not announced is decoded at once, and those announced before it are
- * forgotten.
+ * reads all of its pictures through this interface. Announcements only affect when a picture is
+ * decoded, never the result. If the reader asks for a picture that was not announced, it is decoded
+ * at once, and all earlier announcements are forgotten.
  *
  * One thread announces and reads. Memory is bounded by two pictures per thread, and by
  * READ_AHEAD_BYTES (a single picture may exceed it). */
@@ -15,20 +15,22 @@ struct read_ahead;
 /* `threads` is at least 1; they start with the first announced picture. */
 bool read_ahead_create(int threads, struct read_ahead **out, struct error *err)
     __attribute__((warn_unused_result));
-/* Waits for pictures being decoded. NULL is fine. */
+/* Waits for the pictures that are being decoded. NULL is fine. */
 void read_ahead_destroy(struct read_ahead *reader);
 
-/* The most memory that `threads` threads hold for pictures of up to `largest` bytes each. */
+/* Returns the most memory that `threads` threads hold for pictures of up to `largest` bytes
+ * each. */
 size_t read_ahead_bytes(int threads, size_t largest);
 
-/* Announces a picture, to be read after those announced before. False: there is no room for it now.
- * The data set is borrowed until the picture is read or the reader destroyed. */
+/* Announces a picture, which will be read after the pictures announced before. Returns false if
+ * there is no room for it now. The data set is borrowed until the picture is read or the reader
+ * destroyed. */
 bool read_ahead_expect(struct read_ahead *reader, const struct dataset *dataset, size_t index,
     const struct crop *crop, bool with_mask);
-/* Whether an announced picture has not been read yet. */
+/* Returns whether there are announced pictures that were not read yet. */
 bool read_ahead_expects(const struct read_ahead *reader);
 
-/* Does what dataset_read does. */
+/* Does what dataset_read does, with the picture decoded ahead if it was announced. */
 bool read_ahead_read(struct read_ahead *reader, const struct dataset *dataset, size_t index,
     const struct crop *crop, float *pixels, float *mask, struct error *err)
     __attribute__((warn_unused_result));

@@ -59,8 +59,8 @@ static bool listing_add(struct listing *l, const char *name, bool is_folder, str
     return true;
 }
 
-/* Lists a folder without its hidden files. `path` is relative, "" for the data set's folder
- * itself. */
+/* Lists a folder without its hidden files. `path` is relative to the data set's folder; "" is that
+ * folder itself. */
 static bool listing_read(
     const struct scanner *s, const char *path, struct listing *out, struct error *err) {
     char *whole = path[0] ? file_join(s->folder->path, path) : strdup(s->folder->path);
@@ -126,7 +126,7 @@ static struct scan_entry *add_entry(struct scanner *s, const char *path) {
     return &scan->entries[scan->count++];
 }
 
-/* Allocates `count` captions that live as long as the scan. */
+/* Allocates `count` captions, which live as long as the scan. */
 static const char **caption_room(struct scanner *s, int count) {
     struct scan *scan = s->scan;
     if (!LIST_ROOM(scan->captions, scan->captions_count, "the list of a data set", s->err))
@@ -139,7 +139,7 @@ static const char **caption_room(struct scanner *s, int count) {
     return room;
 }
 
-/* Makes one caption for all pictures without one; NULL stays NULL. */
+/* Returns one caption, to be shared by all pictures without their own; NULL stays NULL. */
 static bool shared_caption(struct scanner *s, const char *text, const char *const **out) {
     *out = NULL;
     if (!text)
@@ -254,7 +254,7 @@ static bool read_picture(struct scanner *s, const char *folder, const struct lis
     return true;
 }
 
-/* Whether a file that is not a picture belongs to one. */
+/* Returns whether a file that is not a picture belongs to a picture. */
 static bool belongs(const struct scanner *s, const struct listing *listing, const char *name) {
     static const char *const pictures[] = { "png", "jpg", "jpeg", "PNG", "JPG", "JPEG" };
     const bool mask = is_mask(name);
@@ -287,7 +287,8 @@ static bool read_flat(struct scanner *s, const char *folder, const struct listin
     return true;
 }
 
-/* Parses "10_a cat": the repeats, and where the caption begins; 0 if it is no such name. */
+/* Parses a folder name such as "10_a cat": returns the repeats, and where the caption begins.
+ * Returns 0 if the name has another form. */
 static long repeats_of(const char *name, const char **caption) {
     char *end;
     if (!isdigit((unsigned char)name[0]))
@@ -358,7 +359,7 @@ static int entry_by_path(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
-/* Skips pictures that have no row. */
+/* Skips pictures that are not in the metadata. */
 static bool pass_over_the_rest(struct scanner *s, const struct listing *listing) {
     for (size_t i = 0; i < listing->count; i++) {
         const struct scan_entry key = { .path = listing->items[i].name };
@@ -405,7 +406,7 @@ static bool has_repeats(const struct listing *listing) {
     return false;
 }
 
-/* The error for a folder without pictures; suggests a folder that may have been meant. */
+/* Reports that the folder has no pictures. Suggests another folder that may have been meant. */
 static bool nothing_here(const struct listing *listing, struct error *err) {
     for (size_t i = 0; i < listing->count; i++)
         if (listing->items[i].is_folder)

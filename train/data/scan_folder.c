@@ -41,7 +41,7 @@ void scan_folder_finish(struct scan_folder *folder) {
     *folder = (struct scan_folder){ 0 };
 }
 
-/* Asks the system which file was finally opened, whatever links led to it. */
+/* Asks the system for the path of the file that was opened, with all links resolved. */
 static bool stays_below(int fd, const char *path, const char *root, struct error *err) {
     char link[64], opened[PATH_MAX];
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);

@@ -31,10 +31,10 @@ struct dataset_store {
 struct dataset_upload {
     struct dataset_store *store; /* borrowed */
     char name[DATASET_NAME_MAX_BYTES + 1];
-    char what[DATASET_NAME_MAX_BYTES + 16]; /* for messages */
-    int fd;                                 /* of the archive's file, which has no name */
+    char what[DATASET_NAME_MAX_BYTES + 16]; /* "the data set NAME", for messages */
+    int fd;                                 /* the archive's file, which has no name */
     uint64_t announced, written;            /* bytes; announced 0: unknown */
-    uint64_t taken;                         /* of the disk (base/disk_room.h) */
+    uint64_t taken;                         /* disk space (base/disk_room.h) */
 };
 
 /* --- Folders --- */
@@ -60,7 +60,8 @@ static bool temporary_name(char name[TEMPORARY_BYTES], struct error *err) {
     return random_text(name + strlen(TEMPORARY_PREFIX), 8, err);
 }
 
-/* The process that unpacks into such a folder holds a lock on it, also another daemon's. */
+/* Removes hidden folders that a crash has left. A process that unpacks into such a folder, also
+ * another daemon, holds a lock on it; a locked folder stays. */
 static void remove_leftovers(struct dataset_store *store) {
     DIR *dir = list_folder(store->fd);
     for (struct dirent *e; dir && (e = readdir(dir));) {
@@ -171,7 +172,7 @@ bool dataset_store_list(struct dataset_store *store, json_t **out, struct error 
     return error_set(err, dir ? ERROR_NO_MEMORY : ERROR_IO, "cannot list %s", store->path);
 }
 
-/* `folder` is relative to the store's. */
+/* Reports on a data set. `folder` is relative to the store's folder. */
 static bool report_of(struct dataset_store *store, const char *folder, const char *name,
     json_t **out, struct error *err) {
     const struct dataset_options options = {
@@ -232,8 +233,7 @@ bool dataset_store_delete(struct dataset_store *store, const char *name, struct 
     const bool ok = renameat(store->fd, name, store->fd, hidden) == 0 ||
                     error_set(err, ERROR_IO, "cannot remove %s: %s", name, strerror(errno));
     if (ok) {
-        fsync(store->fd); /* before its files are deleted: the name must not come back with half of
-                             them */
+        fsync(store->fd); /* or a crash could leave a half-deleted data set with its name */
         file_remove_tree(store->fd, hidden);
     }
     close(fd);
@@ -256,8 +256,8 @@ static bool grow(struct dataset_upload *upload, uint64_t size, struct error *err
     return disk_room_grow(upload->fd, size, upload->announced, &upload->taken, upload->what, err);
 }
 
-/* Creates a file without a name, which a crash cannot leave behind. Finds out now if the disk has
- * no room for it. */
+/* Creates the archive's file without a name, so that a crash leaves nothing behind. Fails at once
+ * if the disk has no room for the archive. */
 static bool open_archive(struct dataset_upload *upload, struct error *err) {
     char name[TEMPORARY_BYTES];
     const int folder = upload->store->fd;
@@ -308,8 +308,9 @@ bool dataset_upload_write(
     return true;
 }
 
-/* The path, relative to the store's folder, of the single folder that was unpacked; of all that was
- * unpacked if there is more, or if that folder's name has a meaning (train, 10_cat). */
+/* Finds the folder of the data set in the unpacked archive, as a path relative to the store's
+ * folder. If the archive has a single folder, it is that folder, unless the layout gives the
+ * folder's name a meaning (train, 10_cat). Otherwise it is the hidden folder itself. */
 static void find_inner(int fd, const char *hidden, char path[NAME_MAX + TEMPORARY_BYTES + 1]) {
     char only[NAME_MAX + 1] = "";
     int count = 0;
@@ -328,7 +329,8 @@ static void find_inner(int fd, const char *hidden, char path[NAME_MAX + TEMPORAR
         close(inner);
 }
 
-/* `fd` is the hidden folder; the caller has locked it. */
+/* Unpacks, examines and renames the data set. `fd` is the hidden folder, which the caller has
+ * locked. */
 static bool unpack(struct dataset_upload *upload, int fd, const char *hidden, struct cancel cancel,
     json_t **report, struct error *err) {
     struct dataset_store *store = upload->store;
@@ -338,7 +340,8 @@ static bool unpack(struct dataset_upload *upload, int fd, const char *hidden, st
     find_inner(fd, hidden, inner);
     if (!report_of(store, inner, upload->name, report, err))
         return false;
-    /* Syncs all files at once, so that the name stands for files that are on the disk. */
+    /* Syncs all files before the rename, so that the name never refers to files that are not on the
+     * disk. */
     if (syncfs(store->fd) != 0)
         return write_failed(upload, errno, err);
     if (renameat(store->fd, inner, store->fd, upload->name) != 0)
@@ -365,7 +368,7 @@ bool dataset_upload_end(
         ok = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
         ok = ok ? unpack(upload, fd, hidden, cancel, report, err)
                 : write_failed(upload, errno, err);
-        file_remove_tree(store->fd, hidden); /* or what the rename left of it */
+        file_remove_tree(store->fd, hidden); /* after the rename: the rest of it */
         if (fd >= 0)
             close(fd);
     }

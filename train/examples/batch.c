@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How one picture is used. */
+/* The random choices for one picture. */
 struct row {
     int64_t item;
     int caption;
@@ -20,9 +20,9 @@ struct batch {
     int64_t channels;            /* of latents */
     struct row *rows, *expected; /* owned: [batch_rows_max] */
     int64_t count, fetched;
-    int64_t told, told_next; /* how far expect_rows got in this batch and in `expected` */
+    int64_t told, told_next; /* how far expect_rows got: in `rows`, in `expected` */
     bool plain;
-    /* owned, host memory for a full batch: */
+    /* owned; host memory for a full batch: */
     float *mean, *log_variance, *noisy, *target, *work, *weights;
     float *masked_mean, *masked_log_variance, *masked, *mask, *input; /* inpainting, else NULL */
     char *context, *no_context;
@@ -30,7 +30,7 @@ struct batch {
     bool *dropped;
 };
 
-/* --- life --- */
+/* --- creating and destroying --- */
 
 int64_t batch_rows_max(const struct train_config *config) {
     return config->train_batch_size * (config->with_prior_preservation ? 2 : 1);
@@ -51,7 +51,7 @@ static size_t largest_picture(const struct batch_options *o) {
     return (size_t)most;
 }
 
-/* Allocates `count` floats; sets *ok to false if there is no memory. */
+/* Allocates `count` floats; sets *ok to false if memory is short. */
 static float *room(size_t count, bool *ok) {
     float *floats = malloc(count * sizeof(*floats));
     *ok = *ok && floats;
@@ -133,7 +133,7 @@ static void draw_masks(struct batch *b, struct mt19937 *masks) {
     }
 }
 
-/* Draws the rows of the samples. Returns their number. */
+/* Draws the rows of the samples. Returns the number of rows. */
 static int64_t draw_rows(const struct batch *b, const int64_t *samples, int64_t count,
     struct mt19937 *mt, struct row *rows) {
     const struct train_source *s = b->options.source;
@@ -146,8 +146,9 @@ static int64_t draw_rows(const struct batch *b, const int64_t *samples, int64_t 
     return prior ? 2 * count : count;
 }
 
-/* Announces what batch_fetch will ask for, from `told` on (two entries per row, the second one
- * masked), as far as there is room. Returns how far that was. */
+/* Announces the pictures that batch_fetch will ask for, from entry `told` on, as long as there is
+ * room. Each row has two entries, the picture and the masked picture. Returns the first entry that
+ * was not announced. */
 static int64_t expect_rows(
     const struct batch *b, const struct row *rows, int64_t count, int64_t told) {
     const bool drawn = b->options.config->masks == TRAIN_MASKS_RANDOM;
@@ -172,7 +173,8 @@ void batch_expect_none(struct batch *b) {
     b->told_next = 0;
 }
 
-/* Announcements are forgotten if something else was asked for meanwhile. */
+/* Continues with the announcements for this batch, unless they were forgotten because something
+ * else was asked for meanwhile. */
 static void begin_expecting(struct batch *b) {
     b->told = encoded_waits_for_pixels(b->options.encoded) ? 0 : b->told_next;
     b->told_next = 0;

@@ -34,39 +34,41 @@ struct batch_options {
 
 struct batch;
 
-/* Everything is borrowed until batch_destroy. */
+/* The options are borrowed until batch_destroy. */
 bool batch_create(const struct batch_options *options, struct batch **out, struct error *err)
     __attribute__((warn_unused_result));
 void batch_destroy(struct batch *batch); /* NULL is fine */
 
-/* Rows of a full batch: twice train_batch_size with prior preservation. */
+/* Returns the rows of a full batch: train_batch_size, or twice as many with prior preservation. */
 int64_t batch_rows_max(const struct train_config *config);
-/* Samples of an epoch: the number of pictures, or of class pictures if there are more. */
+/* Returns the samples of an epoch: the number of pictures, or of class pictures if there are
+ * more. */
 int64_t batch_samples(const struct train_config *config, const struct train_source *source);
 
-/* Begins a batch. samples: numbers of an epoch's samples, all of one size. `masks`: Python's
- * generator. */
+/* Begins a batch. `samples` are numbers of samples of an epoch, all of one picture size. `masks` is
+ * Python's generator. */
 void batch_begin(struct batch *batch, const int64_t *samples, int64_t count,
     struct noise_generator *generator, struct mt19937 *masks);
-/* Call once all rows are fetched: announces the samples of the next batch_begin, with the
- * generator's current state, so that their pictures can be decoded meanwhile. This does not affect
- * what is drawn. The next batch may have other samples after all. */
+/* Announces the samples of the next batch_begin, with the generator's current state, so that their
+ * pictures can be decoded meanwhile. Call it when all rows are fetched. It has no effect on what is
+ * drawn. The next batch may have other samples than announced. */
 void batch_expect(struct batch *batch, const int64_t *samples, int64_t count,
     const struct noise_generator *generator);
 void batch_expect_none(struct batch *batch);
-/* Begins a batch of the source's pictures, held out or not: cropped to the middle, not mirrored,
- * with their first captions. At most train_batch_size. */
+/* Begins a batch of the source's pictures `items`, held out or not. They are cropped to the middle,
+ * not mirrored, and used with their first captions. At most train_batch_size. */
 void batch_begin_plain(
     struct batch *batch, const int64_t *items, int64_t count, struct mt19937 *masks);
-/* Fetches one more row; *done after the last one. */
+/* Fetches one more row. *done is set after the last row. */
 bool batch_fetch(struct batch *batch, bool *done, struct error *err)
     __attribute__((warn_unused_result));
-/* Call after the last row: draws the rest and returns the input of a pass. Each row's loss is
- * weighted by the configuration's weight times `scale`. Valid until the batch begins again. */
+/* Makes the remaining draws and returns the input of a pass. Call it after the last row. Each row's
+ * loss is weighted by the configuration's weight times `scale`. The result is valid until the batch
+ * begins again. */
 struct pass_batch batch_take(struct batch *batch, struct noise_generator *generator, double scale);
 
 struct batch_shape {
-    int64_t rows, height, width; /* of the latents */
+    int64_t rows, height, width; /* size in latents */
 };
 struct batch_shape batch_get_shape(const struct batch *batch);
 

@@ -133,8 +133,8 @@ static bool add(struct listing *l, const char *path, const struct stat *status, 
     return true;
 }
 
-/* Lists regular files and, with `depth` 1, the files in its folders. Files that vanish meanwhile
- * are skipped. */
+/* Lists regular files; with `depth` 1 those in its folders instead. Skips files that vanish
+ * meanwhile. */
 static bool list(struct listing *l, const char *folder, int depth, struct error *err) {
     DIR *dir = opendir(folder);
     bool ok = true;

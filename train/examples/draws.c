@@ -30,7 +30,7 @@ void draws_permutation(struct mt19937 *mt, int64_t count, int64_t *out) {
     }
 }
 
-/* out = (mean + exp(log_variance / 2) z) scaling_factor with a fresh z. */
+/* Computes out = (mean + exp(log_variance / 2) z) scaling_factor with newly drawn z. */
 static void sample(struct noise_generator *generator, const struct draws_options *o,
     const struct draws_batch *b, const float *mean, const float *log_variance, float *out) {
     noise_draw(generator, b->work, elements(b));
@@ -54,8 +54,8 @@ static void draw_noise(struct noise_generator *generator, const struct draws_opt
     }
 }
 
-/* On entry noisy holds the latents, target the noise and work the perturbation; on return noisy and
- * target hold what their names say. */
+/* On entry noisy has the latents, target the noise and work the perturbation. On return noisy and
+ * target have what their names say. */
 static void mix(const struct draws_options *o, const struct draws_batch *b) {
     FOR_EACH(b, row, channel, i, drawn) {
         const float a = o->alphas_cumprod[b->timesteps[row]];

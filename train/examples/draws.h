@@ -12,7 +12,8 @@
  *   noisy = sqrt(a) latents + sqrt(1 - a) used, a = alphas_cumprod[t]
  *   target = noise, or sqrt(a) noise - sqrt(1 - a) latents for v-prediction
  *
- * diffusers' scripts drop no captions: that draw comes last, so that the others stay the same. */
+ * diffusers' scripts drop no captions. Our draw for it comes last, so that the other draws are the
+ * same as theirs. */
 #ifndef TRAIN_EXAMPLES_DRAWS_H
 #define TRAIN_EXAMPLES_DRAWS_H
 
@@ -20,28 +21,29 @@
 
 struct draws_options {
     float noise_offset, input_perturbation, caption_dropout; /* 0: none, and nothing is drawn */
-    bool v_prediction;                                       /* else epsilon */
+    bool v_prediction;                                       /* false: epsilon */
     int num_train_timesteps;
     const float *alphas_cumprod; /* borrowed: [num_train_timesteps] */
     float scaling_factor;        /* the VAE's */
 };
 
-/* Host memory, channels last: [rows][height][width][channels]. */
+/* All arrays are in host memory with the channels last: [rows][height][width][channels]. */
 struct draws_batch {
     int64_t rows, height, width, channels;
-    const float *mean, *log_variance; /* of the VAE's posterior; the logarithm is cut at -30, 20 */
-    const float *masked_mean, *masked_log_variance; /* for inpainting, else NULL */
-    float *masked;         /* output, with these: the masked pictures' latents */
-    float *noisy, *target; /* outputs, as are timesteps and dropped */
-    int32_t *timesteps;    /* [rows] */
-    bool *dropped;         /* [rows] */
-    float *work;           /* scratch, as large as noisy */
+    const float *mean, *log_variance; /* of the VAE's posterior; logarithm clamped to -30..20 */
+    const float *masked_mean, *masked_log_variance; /* for inpainting; else NULL */
+    float *masked;                                  /* output: the latents of the masked pictures */
+    float *noisy, *target;                          /* outputs, as are timesteps and dropped */
+    int32_t *timesteps;                             /* [rows] */
+    bool *dropped;                                  /* [rows] */
+    float *work;                                    /* scratch, as large as noisy */
 };
 
 void draws_take(struct noise_generator *generator, const struct draws_options *options,
     const struct draws_batch *batch);
 
-/* torch.rand(()); and torch.randperm(count), the numbers below count. */
+/* Do what torch.rand(()) and torch.randperm(count) do. The permutation has the numbers below
+ * count. */
 float draws_uniform(struct mt19937 *mt);
 void draws_permutation(struct mt19937 *mt, int64_t count, int64_t *out);
 

@@ -7,30 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Prefixes of names in the cache. The number must change whenever the same input would give another
+/* Prefixes of names in the cache. Change the number whenever the same input would give another
  * result. */
 #define PICTURE_NAME "picture 1"
 #define TEXT_NAME "text 1"
-/* Number of existing entries that one piece may skip. */
+/* The most existing entries that one piece of work skips. */
 #define CHECKS_PER_PIECE 64
 
 struct encoded {
     struct encoded_options options;
-    int64_t tokens, channels; /* of a text; of latents */
+    int64_t tokens, channels; /* of a text; of the latents */
     size_t caption_bytes;
-    struct digest vae, text_encoder; /* digests that include the code that computes */
-    const char **captions;           /* owned: the distinct captions, until all are done */
+    struct digest vae, text_encoder; /* digests of the weights and of the code */
+    const char **captions;           /* owned: the distinct captions; NULL when done */
     size_t caption_count;
     uint64_t disk;       /* as in struct encoded_memory */
-    int64_t each_time;   /* number of pictures encoded each time */
+    int64_t each_time;   /* number of pictures that are not kept */
     struct arena *arena; /* owned; NULL while nothing is being computed */
     float *moments;      /* owned: room for the largest picture, with its mask */
     size_t moments_bytes;
-    bool computed; /* something was computed in the current call */
-    bool full;    /* everything is in the cache, and nothing is encoded each time: the models may be
-                     gone */
-    int64_t next; /* counts pictures, their mirror images, and both masked, then captions */
-    int64_t ahead; /* counts pictures: missing ones before it have been announced */
+    bool computed; /* the current call has computed something */
+    bool full;     /* all is in the cache and no model is needed any more */
+    int64_t next;  /* the next part: 4 for each picture (find_part), then captions */
+    int64_t ahead; /* missing parts below this one were announced */
 };
 
 /* --- how pictures are cropped --- */
@@ -84,7 +83,7 @@ static size_t latent_floats(const struct encoded *e, struct encoded_size size) {
     return (size_t)(size.height * size.width * e->channels);
 }
 
-/* Bytes of mean, log-variance and, if masked, the mask. */
+/* Returns the size of mean, log-variance and, if masked, the mask, in bytes. */
 static size_t moments_bytes(const struct encoded *e, struct encoded_size size, bool masked) {
     const size_t mask = masked ? (size_t)(size.height * size.width) : 0;
     return (2 * latent_floats(e, size) + mask) * sizeof(float);
@@ -92,7 +91,7 @@ static size_t moments_bytes(const struct encoded *e, struct encoded_size size, b
 
 /* --- names in the cache --- */
 
-/* Adds the code that computes: other code rounds differently. */
+/* Adds the device's kernels to the digest, because other code rounds differently. */
 static void add_kernels(const struct kernels *k, struct sha256 *to) {
     sha256_add_text(to, k->name);
     for (int dtype = 0; k->implementations && dtype < 32; dtype++)
@@ -185,7 +184,7 @@ static struct picture_call call_for(
     };
 }
 
-/* Converts interleaved [pixels][mean.. | log-variance..] to all means, then all log-variances. */
+/* Converts [pixels][mean.. | log-variance..] to all means followed by all log-variances. */
 static void split_moments(const float *from, int64_t pixels, int64_t channels, float *to) {
     for (int64_t i = 0; i < pixels; i++)
         for (int64_t c = 0; c < channels; c++) {
@@ -194,7 +193,7 @@ static void split_moments(const float *from, int64_t pixels, int64_t channels, f
         }
 }
 
-/* Sets pixels to grey where the mask is 1. `small` becomes the mask at the size of the latents:
+/* Sets pixels to grey where the mask is 1. `small` becomes the mask at the latents' size: it takes
  * every scale-th pixel, as torch's nearest. */
 static void apply_mask(
     const float *mask, struct encoded_size size, int64_t scale, float *pixels, float *small) {
@@ -207,7 +206,7 @@ static void apply_mask(
             *small++ = mask[y * scale * width + x * scale];
 }
 
-/* Encodes a picture to e->moments. */
+/* Encodes a picture into e->moments. */
 static bool encode_picture(struct encoded *e, int64_t item, const struct crop *crop, bool masked,
     const struct mask_shape *shape, struct error *err) {
     const struct train_source *s = e->options.source;
@@ -266,8 +265,8 @@ static bool encode_ids(struct encoded *e, const int32_t *ids, void *out, struct 
 
 /* --- from the cache, or computed --- */
 
-/* Does what cache_read does, for entries that the job relies on. If one has disappeared, the models
- * are brought back to encode it again, and stay. */
+/* Does what cache_read does. If an entry that the job relies on has disappeared, the models are
+ * loaded again to encode it, and stay loaded. */
 static bool read_kept(struct encoded *e, const struct digest *name, void *out, size_t bytes,
     bool *found, struct error *err) {
     char text[DIGEST_TEXT_BYTES];
@@ -368,7 +367,8 @@ struct part {
     struct crop crop;
 };
 
-/* Finds part number `next`; false if the job has no such part, or does not keep it. */
+/* Finds part number `next`. Returns false if the job does not use this part, or does not keep
+ * it. */
 static bool find_part(const struct encoded *e, int64_t next, struct part *out) {
     const int64_t item = next / 4;
     const bool flip = next % 4 & 1, masked = next % 4 & 2;
@@ -389,7 +389,7 @@ static bool fill_picture(struct encoded *e, int64_t next, struct error *err) {
     return fetch_picture(e, part.item, &part.crop, part.masked, NULL, err);
 }
 
-/* Announces missing pictures from e->next on, as far as there is room. */
+/* Announces missing pictures from e->next on, as long as there is room. */
 static void expect_pictures(struct encoded *e) {
     const struct train_source *s = e->options.source;
     const int64_t all = 4 * train_source_all(s);
@@ -436,7 +436,7 @@ bool encoded_advance(struct encoded *e, bool *done, struct error *err) {
     return true;
 }
 
-/* --- life --- */
+/* --- creating and destroying --- */
 
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -2,8 +2,9 @@
  * log-variance of the VAE's posterior, which each step samples anew. For a caption: the text
  * encoder's output, or the token ids if the text encoder is trained.
  *
- * Each is computed once and kept on disk (train/examples/cache.h). Its name there is derived from
- * everything it depends on: the picture's bytes, its size, crop and flip, its mask, the text's
+ * Each result is computed once and kept on disk (train/examples/cache.h). The name of its file is
+ * derived from everything that the result depends on: the picture's bytes, its size, crop and flip,
+ * its mask, the text's
  * tokens, the models' weights and the code that computes. Host memory holds one picture. Pictures
  * that are cropped anew each time, or masked at random, are encoded each time and not kept.
  *
@@ -19,64 +20,65 @@
 
 enum encoded_masks {
     ENCODED_MASKS_NONE,
-    ENCODED_MASKS_DRAWN, /* drawn each time */
+    ENCODED_MASKS_DRAWN, /* drawn anew in each use */
     ENCODED_MASKS_FILES, /* from the source's files */
 };
 
 struct encoded_options {
     const struct kernels *kernels;
-    const struct vae *vae; /* with its encoder */
+    const struct vae *vae; /* must have its encoder */
     const struct text_encoder *text_encoder;
     const struct tokenizer *tokenizer;
-    struct digest vae_weights, text_encoder_weights; /* as stored in the file, and their dtype */
+    struct digest vae_weights, text_encoder_weights; /* of the bytes in the file and the dtype */
     const struct train_source *source;
-    const char *cache; /* a folder, made when needed */
+    const char *cache; /* path of a folder; created when needed */
     enum encoded_masks masks;
     bool flipped;     /* mirror images too, except of held-out pictures */
-    bool ids_only;    /* captions as token ids: the text encoder is trained */
-    bool center_crop; /* pictures larger than their size are cropped to the middle; else to a random
-                         part */
-    bool cut_once;    /* that part is drawn once per picture, from `seed`; else each time */
+    bool ids_only;    /* captions as token ids, to train the text encoder */
+    bool center_crop; /* larger pictures: crop to the middle; false: to a random part */
+    bool cut_once;    /* draw the random part once per picture, from `seed` */
     uint64_t seed;
-    /* Brings back the models' weights, which may have been dropped once everything was in the
-     * cache, if some of it is gone. NULL: they are never dropped. */
+    /* Loads the models' weights again. They may be dropped when everything is in the cache, and are
+     * needed again if entries disappear. NULL: they are never dropped. */
     bool (*load_models)(void *user, struct error *err);
     void *user;
 };
 
 struct encoded;
 
-/* Everything is borrowed until encoded_destroy. Nothing is encoded yet. If pictures will be encoded
- * each time, takes the device memory for that. */
+/* Encodes nothing yet. Everything in the options is borrowed until encoded_destroy. If pictures
+ * must be encoded in each use, takes the device memory for that. */
 bool encoded_create(const struct encoded_options *options, struct encoded **out, struct error *err)
     __attribute__((warn_unused_result));
 void encoded_destroy(struct encoded *encoded); /* NULL is fine */
 
 struct encoded_memory {
     size_t host;
-    size_t device; /* taken as long as the job runs */
-    uint64_t disk; /* of the cache, including what earlier jobs left there */
+    size_t device; /* taken while the job runs */
+    uint64_t disk; /* size of the cache, with entries of earlier jobs */
 };
 struct encoded_memory encoded_get_memory(const struct encoded *encoded);
-/* Whether anything is still to be encoded, to fill the cache or each time. */
+/* Returns whether the models are still needed: to fill the cache, or to encode pictures in each
+ * use. */
 bool encoded_uses_models(const struct encoded *encoded);
 
-/* One piece of filling the cache; *done when nothing is missing. From then on the models are not
- * used, unless something is encoded each time. What disappears from the cache later is encoded
- * again, after load_models. The other functions may be called before this is done. */
+/* Does one piece of filling the cache; *done is set when nothing is missing. After that the
+ * models are not used, unless pictures are encoded in each use. If entries disappear from the
+ * cache later, load_models is called and they are encoded again. The other functions may be
+ * called before *done. */
 bool encoded_advance(struct encoded *encoded, bool *done, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Whether the crop is drawn each time, and the fixed crop otherwise. Held-out pictures always use
- * the middle. */
+/* encoded_is_cut_anew returns whether the crop is drawn in each use; encoded_crop returns the crop
+ * if it is not. Held-out pictures always use the middle. */
 bool encoded_is_cut_anew(const struct encoded *encoded, int64_t item);
 struct crop encoded_crop(const struct encoded *encoded, int64_t item);
 
-/* Whether encoded_expect helps now: pictures are encoded each time, and none is being decoded ahead
- * (train/examples/source.h). */
+/* Returns whether encoded_expect is useful now: pictures are encoded in each use, and none is being
+ * decoded ahead (train/examples/source.h). */
 bool encoded_waits_for_pixels(const struct encoded *encoded);
-/* Says that a picture will be asked for; with `masked`, the masked picture, with a `drawn` shape or
- * the source's mask. False: no more need be said now. */
+/* Announces that a picture will be asked for. `masked`: the masked picture, with a mask that is
+ * `drawn` or the source's. Returns false if no more pictures need to be announced now. */
 bool encoded_expect(
     const struct encoded *encoded, int64_t item, const struct crop *crop, bool masked, bool drawn);
 
@@ -86,16 +88,16 @@ struct encoded_size {
 };
 struct encoded_size encoded_size(const struct encoded *encoded, int64_t item);
 
-/* f32 [height][width][channels] each. */
+/* Returns mean and log-variance, f32 [height][width][channels] each. */
 bool encoded_picture(struct encoded *encoded, int64_t item, const struct crop *crop, float *mean,
     float *log_variance, struct error *err) __attribute__((warn_unused_result));
-/* The same for the picture with its masked part in grey, and the mask, [height][width]. `shape`:
- * the drawn mask with ENCODED_MASKS_DRAWN, in pixels of the crop. */
+/* Does what encoded_picture does, for the picture with its masked part in grey, and returns the
+ * mask, [height][width]. `shape` is the drawn mask (ENCODED_MASKS_DRAWN), in pixels of the crop. */
 bool encoded_masked_picture(struct encoded *encoded, int64_t item, const struct crop *crop,
     const struct mask_shape *shape, float *mean, float *log_variance, float *mask,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Caption number `which`, and the empty caption: [tokens][hidden_size] in the text encoder's
+/* Return caption number `which`, or the empty caption: [tokens][hidden_size] in the text encoder's
  * activation dtype, or i32 [tokens]. */
 bool encoded_caption(struct encoded *encoded, int64_t item, int which, void *out, struct error *err)
     __attribute__((warn_unused_result));

@@ -7,16 +7,16 @@
 struct held_out {
     struct held_out_options options;
     struct batch *batch; /* owned */
-    struct pass *pass;   /* owned; for one picture of height x width latents */
+    struct pass *pass;   /* owned; for one picture of shape.height x shape.width */
     struct batch_shape shape;
     struct noise_generator generator;
     struct mt19937 masks;
-    int64_t taken; /* number of draws done, over all pictures */
+    int64_t taken; /* draws done, summed over all pictures */
     bool in_batch, in_pass;
     double loss; /* their sum */
 };
 
-/* Makes a pass for pictures of this size, unless the current one has this size. */
+/* Makes a pass for pictures of this size, unless the current pass has this size. */
 static bool make_pass(struct held_out *h, const struct batch_shape *shape, struct error *err) {
     if (h->pass && h->shape.height == shape->height && h->shape.width == shape->width)
         return true;
@@ -71,8 +71,8 @@ size_t held_out_bytes(const struct held_out *h) {
     return h ? pass_bytes(h->pass) : 0;
 }
 
-/* Begins the next draw of a picture. Fetching its latents is one piece, the beginning of its pass
- * the next. */
+/* Begins the next draw of a picture, in two pieces: the first fetches its latents, the second
+ * begins its pass. */
 static bool begin(struct held_out *h, struct error *err) {
     const struct train_source *s = h->options.batch.source;
     bool ready;

@@ -13,7 +13,8 @@ static bool is_bucketed(const struct order_options *o) {
     return o->buckets && o->bucket_count > 1;
 }
 
-/* Number of batches of all ranks together, without those that fill up the last round. */
+/* Returns the number of batches of all ranks together, without the repeated batches that complete
+ * the last round. */
 static int64_t global_batches(const struct order_options *o) {
     if (!is_bucketed(o))
         return ceil_div(o->count, o->batch_size);
@@ -39,11 +40,11 @@ int64_t order_updates(int64_t batches, int accumulation) {
     return ceil_div(batches, accumulation);
 }
 
-/* The batches of all ranks in one epoch. */
+/* All batches of one epoch, of all ranks. */
 struct epoch {
     int64_t *order;           /* the permutation: [count] */
-    int64_t *items, *starts;  /* of the batches, in order */
-    int64_t *open, *open_end; /* during construction: the open batch of each bucket */
+    int64_t *items, *starts;  /* of the batches, as in struct order */
+    int64_t *open, *open_end; /* used while filling: each bucket's open batch */
     int64_t batches;
 };
 
@@ -76,8 +77,8 @@ static void fill_bucketed(const struct order_options *o, struct epoch *e) {
             close_batch(e, e->open + (int64_t)bucket * o->batch_size, e->open_end[bucket]);
 }
 
-/* Cuts the permutation into batches; with several ranks, repeats its beginning until all have full
- * batches. */
+/* Cuts the permutation into batches. With several ranks, its beginning is repeated until every rank
+ * has full batches. */
 static void fill_plain(const struct order_options *o, struct epoch *e) {
     const int64_t size = o->batch_size;
     const int64_t wanted = o->world > 1 ? order_batches(o) * o->world * size : o->count;
@@ -125,7 +126,7 @@ bool order_init(
     }
     for (int64_t i = 0; ok && i < out->batches; i++) {
         int64_t batch = i * o->world + o->rank;
-        if (batch >= e.batches) /* the last round is incomplete */
+        if (batch >= e.batches) /* repeats batches from the beginning */
             batch = (batch - e.batches) % (e.batches < o->world ? e.batches : o->world);
         const int64_t count = e.starts[batch + 1] - e.starts[batch];
         memcpy(out->items + out->starts[i], e.items + e.starts[batch],

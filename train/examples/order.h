@@ -8,9 +8,10 @@
  * all get the same number of full batches, filled up from the epoch's beginning.
  *
  * With aspect buckets all pictures of a batch have one size. In the order of the permutation, each
- * picture joins its bucket's open batch, which is emitted when it is full; the batches left open
- * follow, lowest bucket first. With one bucket this is the plain order. With several processes
- * smaller batches stay small, and missing ones are repeated from the beginning. */
+ * picture is added to its bucket's open batch. A batch is emitted when it is full. The batches that
+ * are still open at the end follow, lowest bucket first. With one bucket this is the plain order.
+ * With several processes smaller batches stay small, and batches from the beginning are repeated to
+ * complete the last round. */
 #ifndef TRAIN_EXAMPLES_ORDER_H
 #define TRAIN_EXAMPLES_ORDER_H
 
@@ -20,10 +21,10 @@
 
 struct order_options {
     uint64_t seed;
-    int64_t count; /* pictures, counting repeats */
+    int64_t count; /* number of pictures, with repeats */
     int batch_size;
     int rank, world;
-    const int32_t *buckets; /* [count], each 0 .. bucket_count - 1, borrowed; NULL: one */
+    const int32_t *buckets; /* borrowed [count], each 0 .. bucket_count - 1; NULL: one */
     int bucket_count;
 };
 
@@ -38,13 +39,13 @@ bool order_init(const struct order_options *options, int64_t epoch, struct order
     struct error *err) __attribute__((warn_unused_result));
 void order_finish(struct order *order); /* a zeroed one is fine */
 
-/* Number of batches per epoch, the same on every rank. */
+/* Returns the number of batches per epoch, which is the same on every rank. */
 int64_t order_batches(const struct order_options *options);
 
-/* Whether the optimizer steps after batch `batch` of `batches` in an epoch, as in accelerate: after
- * every `accumulation` batches, and after the last one. */
+/* Returns whether the optimizer steps after batch `batch` of an epoch's `batches`. As in
+ * accelerate, it does so after every `accumulation` batches, and after the last batch. */
 bool order_syncs(int64_t batch, int64_t batches, int accumulation);
-/* Optimizer steps per epoch. */
+/* Returns the optimizer steps per epoch. */
 int64_t order_updates(int64_t batches, int accumulation);
 
 #endif

@@ -12,23 +12,24 @@
 struct train_source {
     void *user;
     int64_t count, held_out, class_count;
-    /* How the picture is brought to its training size; borrowed as long as the source. */
+    /* Returns how the picture is resized and cropped for training. Borrowed while the source
+     * exists. */
     const struct placement *(*placement)(void *user, int64_t item);
-    /* Adds everything the picture's pixels depend on, except its placement and crop: equal names
-     * mean equal pixels and masks. */
+    /* Adds everything that the picture's pixels depend on, except its placement and crop, to the
+     * digest. Equal names mean equal pixels and masks. */
     void (*name)(void *user, int64_t item, struct sha256 *to);
     int (*captions)(void *user, int64_t item); /* 1 or more */
-    /* UTF-8, borrowed as long as the source. */
+    /* Returns UTF-8, borrowed while the source exists. */
     const char *(*caption)(void *user, int64_t item, int which);
-    /* f32 [height][width][3] in -1..1 of the part that `crop` leaves. mask: [height][width] of 0
-     * and 1 from the file beside it, 1 is drawn anew; NULL: not wanted. */
+    /* Reads the part that `crop` leaves: f32 [height][width][3] in -1..1. `mask` is [height][width]
+     * of 0 and 1 from the file beside the picture, where 1 is drawn anew; NULL: not wanted. */
     bool (*pixels)(void *user, int64_t item, const struct crop *crop, float *pixels, float *mask,
         struct error *err);
-    /* Announces the picture whose pixels will be asked for next, after those announced before, so
-     * that it can be decoded meanwhile. pixels() gives the same without it. False: there is no room
-     * for more now. NULL: nothing is decoded ahead. */
+    /* Announces a picture whose pixels will be asked for, after the pictures announced before, so
+     * that it can be decoded meanwhile. It does not change the result of pixels(). Returns false if
+     * there is no room now. NULL: nothing is decoded ahead. */
     bool (*expect)(void *user, int64_t item, const struct crop *crop, bool with_mask);
-    bool (*expects)(void *user); /* whether an announced picture has not been asked for yet */
+    bool (*expects)(void *user); /* an announced picture was not asked for yet */
 };
 
 static inline int64_t train_source_all(const struct train_source *source) {

@@ -10,9 +10,9 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* For each power of ten from 1e-6 to 1: the midpoints between evenly spaced points from 0.1 to 1,
- * twice as many with each power; signed: also their negatives, unsigned: twice as many again; then
- * 0 and 1. */
+/* Each power of ten from 1e-6 to 1 has midpoints between evenly spaced points from 0.1 to 1, times
+ * the power. The first power has one midpoint (unsigned: two), and each next power twice as many. A
+ * signed map has their negatives too. Last come 0 and 1. */
 void adamw_8bit_map(bool is_signed, float map[256]) {
     int used = 0;
     for (int exponent = 0; exponent < 7; exponent++) {
@@ -62,7 +62,7 @@ void adamw_8bit_finish(struct adamw_8bit *s) {
     *s = (struct adamw_8bit){ 0 };
 }
 
-/* Index of the map's number nearest to x. */
+/* Returns the index of the map's number that is nearest to x. */
 static uint8_t nearest(const float map[256], float x) {
     int low = 0, high = 255;
     while (high - low > 1) {

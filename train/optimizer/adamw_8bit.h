@@ -15,7 +15,7 @@
 
 #define ADAMW_8BIT_BLOCK 256
 
-/* The states of `blocks` blocks. A zeroed one can be finished. */
+/* The states of `blocks` blocks. A zeroed struct can be finished. */
 struct adamw_8bit {
     uint8_t *m, *v; /* owned: 256 per block, indices into the signed and unsigned map */
     float *m_largest, *v_largest; /* owned: one per block */
@@ -29,13 +29,13 @@ void adamw_8bit_finish(struct adamw_8bit *states);
 struct adamw_8bit_step {
     double lr, beta1, beta2, eps, weight_decay, gradient_scale;
     int64_t step;          /* from 1 */
-    double gradient_limit; /* gradients are clipped to -it .. it; 0: no clipping */
+    double gradient_limit; /* gradients are clipped to +-limit; 0: no clipping */
 };
-/* Steps `count` parameters; their states are the blocks from `block` on. */
+/* Steps `count` parameters, whose states begin at block `block`. */
 void adamw_8bit_step(struct adamw_8bit *states, int64_t block, float *parameters,
     const float *gradients, int64_t count, const struct adamw_8bit_step *step);
 
-/* Fills in a map, ascending, as bitsandbytes' create_dynamic_map. */
+/* Fills in a map, ascending, as bitsandbytes' create_dynamic_map does. */
 void adamw_8bit_map(bool is_signed, float map[256]);
 
 #endif

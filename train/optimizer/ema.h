@@ -7,15 +7,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* diffusers' names and meanings; zeroed members are not defaults. */
+/* The options have diffusers' names and meanings. Zeroed members are not the defaults. */
 struct ema_options {
     double decay, min_decay;
     int64_t update_after_step;
-    bool use_ema_warmup; /* rise as 1 - (1 + s / inv_gamma)^-power, else as (1 + s) / (10 + s) */
+    bool use_ema_warmup; /* decay is 1 - (1 + s / inv_gamma)^-power; false: (1 + s) / (10 + s) */
     double inv_gamma, power;
 };
 
-/* The decay at optimizer step `step`, from 1. */
+/* Returns the decay at optimizer step `step`, from 1. */
 double ema_decay(const struct ema_options *options, int64_t step);
 
 /* Updates `count` values for one step. */

@@ -27,9 +27,9 @@ static double piecewise(const struct learning_rate *r, int64_t step) {
     return r->rules[i].multiple;
 }
 
-/* DeepSpeed's batch count is -1 during the first step, for which it sets the rate to 0. */
+/* During the first step DeepSpeed's batch count is -1, so the rate is 0. */
 static double deepspeed_warmup(const struct learning_rate *r, int64_t step) {
-    const int64_t warmup = r->warmup_steps > 2 ? r->warmup_steps : 2; /* ln 1 is 0, no divisor */
+    const int64_t warmup = r->warmup_steps > 2 ? r->warmup_steps : 2; /* ln 1 would divide by 0 */
     const int64_t batch = step - 1;
     if (batch < 0)
         return 0;
@@ -82,7 +82,7 @@ double learning_rate_at(const struct learning_rate *r, double base, int64_t step
     }
 }
 
-/* Parses one number and moves *text past it; false if there is none. */
+/* Parses one number and moves *text past it. Returns false if there is none. */
 static bool number(const char **text, double *out) {
     char *end;
     *out = strtod(*text, &end);

@@ -4,8 +4,8 @@
  * The first six and piecewise_constant are diffusers' get_scheduler with its quirks: a warm-up
  * starts at 0, and "constant" has no warm-up. warmup_cosine is torch's LinearLR from a start
  * factor, followed by CosineAnnealingLR to eta_min. warmup_log and warmup_linear are DeepSpeed's
- * WarmupLR, which takes the first step at 0 and only then begins to count, so that the second is at
- * 0 too.
+ * WarmupLR. It takes the first step with rate 0 and only then begins to count, so the second step
+ * has rate 0 too.
  *
  *   s: the step from 0, w: warm-up steps, N: all steps, p = (s - w) / max(1, N - w)
  *   constant               1
@@ -37,21 +37,21 @@ enum learning_rate_kind {
     LEARNING_RATE_WARMUP_LOG,
     LEARNING_RATE_WARMUP_LINEAR,
 };
-/* In the order of the enum, NULL-terminated. */
+/* The names in the order of the enum, NULL-terminated. */
 extern const char *const learning_rate_names[];
 
 #define LEARNING_RATE_RULES_MAX 32
 
 struct learning_rate_rule {
     double multiple;
-    int64_t before; /* holds for steps below this; the last rule holds for all later steps */
+    int64_t before; /* used for steps below this; the last rule for all later steps */
 };
 
 struct learning_rate {
     enum learning_rate_kind kind;
     int64_t warmup_steps, total_steps;
-    double lr;                    /* the job's own, scaled; polynomial's end is relative to it */
-    double num_cycles;            /* cosine: 0.5; cosine_with_restarts: 1, whole */
+    double lr;                    /* the job's own, scaled; `end` is relative to it */
+    double num_cycles;            /* cosine: 0.5; cosine_with_restarts: 1, integer */
     double power, end;            /* polynomial */
     double start_factor, eta_min; /* warmup_cosine */
     struct learning_rate_rule rules[LEARNING_RATE_RULES_MAX]; /* piecewise_constant, ascending */
@@ -61,8 +61,8 @@ struct learning_rate {
 /* The rate at step `step`, from 0, of a parameter group whose base rate is `base`. */
 double learning_rate_at(const struct learning_rate *schedule, double base, int64_t step);
 
-/* Parses diffusers' step rules, "1:10,0.1:20,0.01": times 1 for the first 10 steps, times 0.1 until
- * step 20, times 0.01 from then on. Errors have no param; the caller knows the field. */
+/* Parses diffusers' step rules. "1:10,0.1:20,0.01" multiplies by 1 for the first 10 steps, by 0.1
+ * until step 20, and by 0.01 from then on. Errors have no param; the caller knows the field. */
 bool learning_rate_rules_parse(const char *text, struct learning_rate *out, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -15,20 +15,20 @@ struct loss_scaler {
     int64_t growth_interval; /* good steps before the scale grows */
     int hysteresis;
     double min_scale;
-    bool dynamic; /* else the scale stays, and an overflow only skips the step */
+    bool dynamic; /* false: the scale stays; an overflow only skips the step */
     /* state */
     double scale;
     int64_t good_steps; /* since the scale grew or a step overflowed */
-    int forgiven;       /* tolerated overflows, of hysteresis - 1 */
+    int forgiven;       /* overflows tolerated so far, below hysteresis */
 };
 
 /* The defaults of torch: 65536, doubled after 2,000 good steps, halved at an overflow. */
 struct loss_scaler loss_scaler_torch(void);
-/* No scaling: always 1. */
+/* A scaler that does not scale: always 1. */
 struct loss_scaler loss_scaler_none(void);
 
-/* Call after each attempt of an optimizer step. Returns true if the step is to be taken: nothing
- * overflowed. */
+/* Call it after each attempt at an optimizer step. Returns true if the step is to be taken, because
+ * nothing overflowed. */
 bool loss_scaler_update(struct loss_scaler *scaler, bool overflowed);
 
 #endif

@@ -82,7 +82,7 @@ static bool failed(const struct compute *c, struct error *err) {
     return true;
 }
 
-/* Steps one range with these values; advances *block, the index into the 8-bit states. */
+/* Steps one range, whose values are `own`. Advances *block, the index into the 8-bit states. */
 static void step_range(struct optimizer *o, const struct parameter_range *r, float *own, double lr,
     double scale, int64_t *block) {
     struct parameters *p = o->parameters;
@@ -122,7 +122,7 @@ static bool step_ranges(struct optimizer *o, const struct learning_rate *schedul
     return !failed(&o->compute, err) && parameters_scatter(p, err);
 }
 
-/* The same if only the model has the values. */
+/* Does what step_ranges does if only the model holds the values. */
 static bool step_weights(struct optimizer *o, const struct learning_rate *schedule,
     int64_t schedule_step, double scale, struct error *err) {
     struct parameters *p = o->parameters;

@@ -10,15 +10,16 @@
 
 /* --- which layers --- */
 
-/* As in peft: the target is the whole name, or everything after one of its dots. */
+/* Returns whether a target names a layer, as in peft: it is the whole name, or everything after one
+ * of the name's dots. */
 static bool is_target(const char *name, const char *target) {
     const size_t length = strlen(name), end = strlen(target);
     return length >= end && strcmp(name + length - end, target) == 0 &&
            (length == end || name[length - end - 1] == '.');
 }
 
-/* Each part matches at its first position after the previous part, which leaves the most room for
- * the rest. */
+/* Matches a pattern. Each part matches at its first position after the previous part, which leaves
+ * the most text for the rest. */
 bool parameters_name_fits(const char *name, const char *pattern) {
     for (;;) {
         const size_t length = strcspn(pattern, "*");
@@ -64,7 +65,7 @@ static bool is_there(const struct weight_list *list, const char *target) {
     return i < list->count;
 }
 
-/* As in peft: one matching target is enough. */
+/* Checks the targets. As in peft, one matching target is enough. */
 static bool are_there(const struct weight_list *list, const struct train_texts *targets,
     const char *field, struct error *err) {
     size_t t = 0;
@@ -152,7 +153,7 @@ static void place(const struct train_config *config, struct parameters *p) {
     }
 }
 
-/* Fills in everything except memory. */
+/* Sets everything except memory. */
 static bool lay_out(const struct train_config *config, const struct weight_list *unet,
     const struct weight_list *text_encoder, struct parameters *p, struct error *err) {
     const size_t most = unet->count + (text_encoder ? text_encoder->count : 0);
@@ -177,13 +178,13 @@ static int64_t taps_of(const struct named_weight *target) {
     return target->is_conv && target->kind != CONV_1X1 ? 9 : 1;
 }
 
-/* Element (o, i) of [outer][inner], stored in panels of 16 along `outer`. */
+/* Returns element (o, i) of [outer][inner], which is stored in panels of 16 along `outer`. */
 static float *panel_at(float *panels, int64_t inner, int64_t o, int64_t i) {
     return panels + ((o / LOW_RANK_PANEL) * inner + i) * LOW_RANK_PANEL + o % LOW_RANK_PANEL;
 }
 
-/* Draws the down factor in torch's order, [rank][k][taps]. Before it come two draws for the layers'
- * own default values, which are discarded. */
+/* Draws the down factor in torch's order, [rank][k][taps]. torch first draws default values for
+ * both of the layer's factors, which are replaced; these draws are skipped. */
 static void draw_down(const struct train_config *config, const struct trained_module *module,
     struct noise_generator *generator, float *out) {
     const int64_t inputs = module->target->k * taps_of(module->target);

@@ -24,27 +24,27 @@
 struct trained_module {
     enum component component;
     const struct named_weight *target; /* borrowed from the model's list */
-    struct low_rank_pair *pair;        /* owned; its data is at `at` in the values */
+    struct low_rank_pair *pair;        /* owned; its data begins at `at` in the values */
     int64_t at, down_floats, up_floats;
     double learning_rate, weight_decay; /* of its parameter group, before the schedule */
 };
 
-/* A unit of a model: a packed weight, a norm or a table. */
+/* A part of a model: a packed weight, a norm or a table. */
 struct trained_weight {
     enum tape_parameter_kind kind;   /* TAPE_WEIGHT, TAPE_NORM or TAPE_TABLE */
-    struct packed *packed;           /* borrowed; NULL for norms and tables, which use: */
+    struct packed *packed;           /* borrowed; NULL: norm or table, which have: */
     struct tensor weight, bias;      /* borrowed; a table's bias has no data */
     int64_t at, floats[2];           /* the bias, if any, follows the weight */
     size_t first_range, range_count; /* its ranges in parameters.ranges */
 };
 
-/* A tensor of the checkpoint: a trained weight, or some of its outputs. */
+/* A tensor of the checkpoint: a trained weight, or some of the weight's outputs. */
 struct trained_tensor {
     enum component component;
     char *name; /* owned */
     int64_t at; /* [n][taps][k]; in a file [n][k][taps] */
     int64_t n, taps, k;
-    int rank; /* in a file; 4 for a convolution */
+    int rank; /* its rank in a file; 4: convolution */
     double learning_rate, weight_decay;
 };
 
@@ -67,13 +67,13 @@ struct parameters {
     size_t weight_count;
     struct trained_tensor *tensors; /* owned */
     size_t tensor_count;
-    float *work; /* owned: room for one weight, if there are no values */
+    float *work; /* owned: memory for one weight if `values` is NULL */
     int64_t work_floats;
 
     struct parameter_range *ranges; /* owned */
     size_t range_count;
-    int64_t floats;            /* of each buffer, including padding */
-    int64_t trained;           /* numbers that are trained, without padding */
+    int64_t floats;            /* size of each buffer, with padding */
+    int64_t trained;           /* trained numbers, without padding */
     float *values, *gradients; /* owned, device memory; values may be NULL */
 };
 
@@ -90,8 +90,8 @@ bool parameters_create(const struct kernels *kernels, const struct train_config 
     struct parameters **out, struct error *err) __attribute__((warn_unused_result));
 /* A model that is trained as a whole. */
 struct trained_model {
-    const struct weight_list *list; /* its weights are written to */
-    const struct weights *source;   /* what the model was made of; borrowed for the call */
+    const struct weight_list *list; /* training writes to its weights */
+    const struct weights *source;   /* files of the model; borrowed for the call */
 };
 /* Makes the parameters of a full fine-tune. `text_encoder` is NULL unless it is trained. */
 bool parameters_create_full(const struct kernels *kernels, const struct train_config *config,
@@ -99,26 +99,26 @@ bool parameters_create_full(const struct kernels *kernels, const struct train_co
     struct parameters **out, struct error *err) __attribute__((warn_unused_result));
 void parameters_destroy(struct parameters *parameters); /* NULL is fine */
 
-/* Whether parameters_create would find layers to train, with the same ERROR_INVALID. The models may
- * have been made with weights.check_only. */
+/* Returns whether parameters_create would find layers to train, with the same ERROR_INVALID. The
+ * models may have been loaded with weights.check_only. */
 bool parameters_are_there(const struct train_config *config, const struct weight_list *unet,
     const struct weight_list *text_encoder, struct error *err) __attribute__((warn_unused_result));
-/* Returns the `index`-th (from 0) target that is not the end of any layer's name, and so trains
- * nothing; NULL after the last one. Borrowed from the targets. */
+/* Returns unused target `index` (from 0): one that matches no layer's name and so trains nothing.
+ * NULL after the last one. Borrowed from the targets. */
 const char *parameters_unused_target(
     const struct weight_list *list, const struct train_texts *targets, size_t index);
 
-size_t parameters_bytes(const struct parameters *parameters); /* of the device */
+size_t parameters_bytes(const struct parameters *parameters); /* of device memory */
 
-/* Describes the parameters to a tape; `seed` and `step` are borrowed by it, for dropout. */
+/* Describes the parameters to a tape. The tape borrows `seed` and `step`, for dropout. */
 size_t parameters_taped_count(const struct parameters *parameters);
 void parameters_taped(const struct parameters *parameters, float dropout, const uint64_t *seed,
     const uint64_t *step, struct tape_parameter *out);
 
-/* Returns all values in one buffer in device memory: `values`, or, if there is none, `gradients`,
- * whose contents are lost and which the caller must clear. */
+/* Returns all values in one buffer in device memory. It is `values`; if that is NULL, it is
+ * `gradients`, whose contents are lost and which the caller must clear. */
 float *parameters_gather(struct parameters *parameters, struct error *err);
-/* Makes the models compute with what was written to that buffer. */
+/* Copies the values in that buffer into the models. */
 bool parameters_scatter(struct parameters *parameters, struct error *err)
     __attribute__((warn_unused_result));
 bool parameters_clear_gradients(struct parameters *parameters, struct error *err)
@@ -126,26 +126,26 @@ bool parameters_clear_gradients(struct parameters *parameters, struct error *err
 /* Converts a tensor between the buffer's order and the file's. */
 void trained_tensor_turn(
     const struct trained_tensor *tensor, const float *from, bool to_file, float *to);
-/* Take one weight's values for the optimizer, and put them back into the model; used without
- * `values`. */
+/* Used if `values` is NULL. They take one weight's values for the optimizer, and put them back into
+ * the model. */
 float *parameters_take(
     struct parameters *parameters, const struct trained_weight *weight, struct error *err);
 bool parameters_put(struct parameters *parameters, const struct trained_weight *weight,
     const float *values, struct error *err) __attribute__((warn_unused_result));
 
-/* Learning rate and weight decay of the parameters with this name, before the schedule. */
+/* Sets the learning rate and weight decay of the parameters with this name, before the schedule. */
 void parameters_rates(const struct train_config *config, enum component component, const char *name,
     double *learning_rate, double *weight_decay);
 
 /* Converts factors from panels to down [rank][k][taps] and up [n][rank]. `values` is host memory,
- * laid out like the buffers (the values themselves, or an average of them). */
+ * laid out like the buffers; it has the values themselves, or their average. */
 void parameters_plain(
     const struct trained_module *module, int64_t rank, const float *values, float *down, float *up);
 
-/* The factor that scale_lr applies to every learning rate. */
+/* Returns the factor that scale_lr applies to every learning rate. */
 double parameters_rate_scale(const struct train_config *config);
 
-/* Whether a module's name contains the pattern; '*' stands for anything. */
+/* Returns whether a module's name contains the pattern; '*' matches anything. */
 bool parameters_name_fits(const char *name, const char *pattern);
 
 #endif

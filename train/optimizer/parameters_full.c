@@ -1,5 +1,5 @@
-/* All numbers of a model as parameters: everything its lists name (models/weights.h), one trained
- * weight after the other, in unpacked form. */
+/* All numbers of a model as parameters: everything that its lists name (models/weights.h), in
+ * unpacked form, one trained weight after the other. */
 #include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "train/optimizer/optimizer.h"
@@ -29,7 +29,7 @@ static bool add_tensor(struct parameters *p, const struct train_config *config,
     return true;
 }
 
-/* Adds the packed weight at the end of the buffers, unless it is there already. */
+/* Adds a packed weight at the end of the buffers, unless they contain it already. */
 static struct trained_weight *add_packed(
     struct parameters *p, const struct named_weight *w, size_t from) {
     for (size_t i = from; i < p->weight_count; i++)
@@ -106,7 +106,7 @@ static int by_place(const void *a, const void *b) {
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Makes ranges, each within one weight, so that a weight can be stepped by itself. */
+/* Makes ranges that do not cross weights, so that each weight can be stepped by itself. */
 static void cut(struct parameters *p) {
     const struct trained_tensor *t = p->tensors, *end = p->tensors + p->tensor_count;
     qsort(p->tensors, p->tensor_count, sizeof(*p->tensors), by_place);
@@ -153,8 +153,8 @@ static struct tensor view_of(
     return view;
 }
 
-/* Copies a norm or a table from or to the model, both in device memory. Converts a table that is
- * not f32 in the model. */
+/* Copies a norm or a table from or to the model; both are in device memory. Converts a table that
+ * the model does not hold as f32. */
 static bool copy_resident(const struct parameters *p, const struct tensor *from,
     const struct tensor *to, struct error *err) {
     struct compute c = { .kernels = p->kernels };
@@ -167,7 +167,7 @@ static bool copy_resident(const struct parameters *p, const struct tensor *from,
     return compute_ok(&c);
 }
 
-/* Reads a weight and its bias from the model into `to`. Called only if there are no `values`: the
+/* Reads a weight and its bias from the model into `to`. Only called if `values` is NULL; the
  * model's numbers are then f32 in host memory. */
 static bool read_weight(
     const struct parameters *p, const struct trained_weight *w, float *to, struct error *err) {
@@ -226,8 +226,8 @@ void trained_tensor_turn(
                 to[(i * inner + a) * outer + b] = from[(i * outer + b) * inner + a];
 }
 
-/* Reads a tensor from the source into `values` as f32: the model's own copy may have been rounded
- * when it was packed. */
+/* Reads a tensor from the source into `values` as f32. The model's own copy is not used, because
+ * packing may have rounded it. */
 static bool read_source(const struct parameters *p, const struct trained_tensor *t,
     const struct weights *source, struct error *err) {
     const int64_t size = t->taps == 9 ? 3 : 1, count = t->n * t->taps * t->k;
@@ -250,13 +250,14 @@ static bool read_source(const struct parameters *p, const struct trained_tensor 
 
 /* --- the whole --- */
 
-/* Whether the values need a buffer of their own. They need none if the model holds them as f32 in
- * host memory, since they are then read back from it exactly. */
+/* Returns whether the values need a buffer of their own. They need none if the model holds them as
+ * f32 in host memory, because they can be read back exactly. */
 static bool keeps_values(const struct kernels *kernels, const struct weights *source) {
     return kernels->device != DEVICE_CPU || source->dtype != DTYPE_F32;
 }
 
-/* Checks memory before any of it is taken: gradients, values and the optimizer's states. */
+/* Checks that there is memory for gradients, values and the optimizer's states, before any of it is
+ * allocated. */
 static bool check_memory(
     const struct parameters *p, const struct train_config *config, bool keeps, struct error *err) {
     const size_t floats = (size_t)p->floats * (keeps ? 2 : 1) + (size_t)p->work_floats;

@@ -9,7 +9,7 @@
 
 struct events {
     int fd;
-    off_t end; /* after the last whole record */
+    off_t end; /* after the last complete record */
     char path[4096];
 };
 
@@ -61,13 +61,13 @@ static bool write_record(
         return true;
     }
     error_set(err, error_code_of_write(errno), "%s: %s", e->path, strerror(errno));
-    /* Removes a partly written record; if that fails too, readers stop there. */
+    /* Removes a half-written record. If that fails too, readers stop in front of it. */
     if (ftruncate(e->fd, e->end) == 0)
         (void)lseek(e->fd, e->end, SEEK_SET);
     return false;
 }
 
-/* --- protobuf's wire format, into memory that grows --- */
+/* --- protobuf's wire format, in a growing buffer --- */
 
 struct wire {
     unsigned char *bytes; /* owned */
@@ -131,7 +131,7 @@ enum { IMAGE_HEIGHT = 1, IMAGE_WIDTH = 2, IMAGE_COLORSPACE = 3, IMAGE_BYTES = 4 
 static struct wire event(double wall_time_s, int64_t step) {
     struct wire w = { 0 };
     wire_key(&w, EVENT_WALL_TIME, WIRE_64);
-    wire_bytes(&w, &wall_time_s, sizeof(wall_time_s)); /* a double, little-endian as on our hosts */
+    wire_bytes(&w, &wall_time_s, sizeof(wall_time_s)); /* a double; our hosts are little-endian */
     if (step)
         wire_integer(&w, EVENT_STEP, (uint64_t)step);
     return w;
@@ -189,16 +189,16 @@ static bool begin_file(
         return false;
     if (!resumed_step)
         return true;
-    /* SessionLog with status START: readers drop what earlier files say of this step and later
-     * ones. */
+    /* A SessionLog with status START makes readers drop this step and later ones of earlier
+     * files. */
     static const unsigned char start[] = { 1 << 3 | WIRE_VARINT, 1 };
     w = event(wall_time_s, resumed_step + 1);
     wire_text(&w, EVENT_LOG, start, sizeof(start));
     return event_end(e, &w, err);
 }
 
-/* Creates a file. Files of the same second are numbered from 0, since a job may be paused and
- * resumed within a second. */
+/* Creates a file. Files of the same second are numbered from 0, because a job may pause and resume
+ * within a second. */
 static bool open_file(struct events *e, const char *folder, double wall_time_s, struct error *err) {
     for (int number = 0; e->fd < 0; number++) {
         const int length = snprintf(e->path, sizeof(e->path),

@@ -13,9 +13,9 @@
 
 struct events;
 
-/* Creates a file "events.out.tfevents.SECONDS.latentd.PID.NUMBER" in the existing `folder`.
- * TensorBoard then hides what the folder's earlier files say of steps after `resumed_step` (0: a
- * new run). */
+/* Creates a file "events.out.tfevents.SECONDS.latentd.PID.NUMBER" in the existing `folder`. It
+ * makes TensorBoard hide the steps after `resumed_step` (0: a new run) in the folder's earlier
+ * files. */
 bool events_create(const char *folder, double wall_time_s, int64_t resumed_step,
     struct events **out, struct error *err) __attribute__((warn_unused_result));
 void events_destroy(struct events *events); /* NULL is fine */

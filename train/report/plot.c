@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In px: the whole picture, and the margins of the curve's frame. */
+/* In px: the size of the whole picture, and the margins around the frame of the curve. */
 enum { WIDTH = 800, HEIGHT = 400, LEFT = 70, RIGHT = 20, TOP = 40, BOTTOM = 45 };
 #define COLUMNS (WIDTH - LEFT - RIGHT)
 
-/* The curve's points. With very many steps, each column of pixels shows their mean. */
+/* The points of the curve. With very many steps, each column of pixels shows the mean of its
+ * steps. */
 struct column {
     double loss, smooth;
     int losses;
@@ -30,7 +31,8 @@ static double y_of(const struct scale *s, double loss) {
     return HEIGHT - BOTTOM - (loss - s->low) / (s->high - s->low) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* A tick distance of 1, 2 or 5 times a power of ten that divides `span` into four to ten parts. */
+/* Returns a tick distance of 1, 2 or 5 times a power of ten that divides `span` into four to ten
+ * parts. */
 static double tick_of(double span) {
     const double power = pow(10, floor(log10(span / 4)));
     const double share = span / 4 / power;
@@ -65,7 +67,7 @@ static void put_title(FILE *f, const char *title) {
     for (const unsigned char *p = (const unsigned char *)title; *p; p++)
         if (*p == '<' || *p == '>' || *p == '&' || *p == '\'' || *p == '"')
             fprintf(f, "&#%d;", *p);
-        else if (*p >= ' ') /* XML allows no control characters */
+        else if (*p >= ' ') /* XML forbids control characters */
             fputc(*p, f);
     fprintf(f, "</text>\n");
 }
@@ -88,7 +90,7 @@ static void put_axes(FILE *f, const struct scale *s) {
 }
 
 static void put_curve(FILE *f, const struct scale *s, const struct column *columns, bool smooth) {
-    bool pen = false; /* a column is a gap in the curve only if none of its losses is finite */
+    bool pen = false; /* columns without a finite loss are skipped: no gap */
     fprintf(f, "<path fill='none' stroke='%s' stroke-width='%s' d='",
         smooth ? "#1f5fbf" : "#b9d0ee", smooth ? "2" : "1");
     for (int i = 0; i <= COLUMNS; i++)
@@ -105,7 +107,7 @@ static void put_losses(
     FILE *f, const struct scale *s, const struct train_record *records, size_t count) {
     struct column columns[COLUMNS + 1] = { 0 };
     double smooth = NAN;
-    const double share = 2 / (fmax(1, (double)count / 20) + 1); /* over a twentieth of all steps */
+    const double share = 2 / (fmax(1, (double)count / 20) + 1); /* over a twentieth of the steps */
     for (size_t i = 0; i < count; i++) {
         if (!isfinite(records[i].loss))
             continue;

@@ -5,8 +5,8 @@
 #include "train/report/records.h"
 
 /* Plots the losses of all steps (pale), their running mean, and the held-out losses as dots.
- * `title` may hold any text. Returns malloc'd text; NULL when memory ran out. Without steps the
- * plot is empty. */
+ * `title` may be any text. Returns malloc'd text; NULL when memory is short. Without steps the plot
+ * is empty. */
 char *plot_losses(const char *title, const struct train_record *records, size_t count);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* About 300 bytes per line. */
+/* A line has about 300 bytes. */
 #define FILE_MAX_BYTES ((size_t)1 << 30)
 
 static const char file_name[] = "metrics.jsonl";
@@ -84,8 +84,8 @@ static bool from_line(const char *line, size_t size, struct train_record *out) {
     return ok;
 }
 
-/* Calls `take` for each readable line, until one is not readable or `take` returns false. Returns
- * the number of bytes up to there. */
+/* Calls `take` for each line, until a line cannot be read or `take` returns false. Returns the
+ * number of bytes before that line. */
 static size_t each_line(const char *text, size_t size,
     bool (*take)(const struct train_record *record, void *user), void *user) {
     size_t at = 0;
@@ -119,7 +119,7 @@ static bool append(const struct train_record *record, void *user) {
     return true;
 }
 
-/* *text is NULL if there is no file yet. */
+/* Reads the whole file. *text is NULL if there is no file yet. */
 static bool read_file(const char *folder, char **text, size_t *size, struct error *err) {
     char *path = file_join(folder, file_name);
     *text = NULL;
@@ -166,7 +166,7 @@ bool records_lines(const char *folder, int64_t after, char **out, size_t *size, 
     return true;
 }
 
-/* What find_end looks for in the lines of steps up to `resumed_step`. */
+/* What find_end looks for in the lines. */
 struct lookup {
     int64_t resumed_step;
     double measured;
@@ -248,6 +248,6 @@ bool records_add(struct records *records, const struct train_record *record, str
     error_set(err, wrote < 0 ? error_code_of_write(errno) : ERROR_NO_SPACE, "%s: %s", records->path,
         wrote < 0 ? strerror(errno) : "no space left");
     if (ftruncate(records->fd, records->end) < 0)
-        return false; /* half a line stays at the end; readers skip it */
+        return false; /* half a line stays; readers skip it */
     return false;
 }

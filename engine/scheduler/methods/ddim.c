@@ -1,7 +1,7 @@
 /* DDIM: from deterministic (eta 0) to ancestral (eta 1) (Song et al., 2021, formulas 12 and 16).
  *
- * A step goes to t - T / n, as in diffusers, not to the next timestep of the list. The two differ
- * with trailing and linspace spacing. */
+ * As in diffusers, a step goes to t - T / n, not to the next timestep of the list. With trailing
+ * and linspace spacing these differ. */
 #include "base/limits.h"
 #include "engine/scheduler/class.h"
 
@@ -23,7 +23,8 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         float variance = (1.0f - alpha_prod_prev) / (1.0f - alpha_prod_t) *
                          (1.0f - alpha_prod_t / alpha_prod_prev);
         float std = (float)values->eta * sqrtf(variance);
-        /* exactly 0 if eta is 1 and alpha_prod_t is 0; fmaxf keeps rounding from making a NaN */
+        /* Is 0 if eta is 1 and alpha_prod_t is 0; fmaxf prevents rounding errors from making it
+         * NaN. */
         float direction = sqrtf(fmaxf(1.0f - alpha_prod_prev - std * std, 0.0f));
         float root_prev = sqrtf(alpha_prod_prev);
         struct prediction_weights p = prediction_weights(values->prediction_type, alpha_prod_t);

@@ -7,12 +7,12 @@
 
 #include <math.h>
 
-#define ORDER_MAX 3 /* and the number of slots, used as a ring */
+#define ORDER_MAX 3 /* also the number of slots, used as a ring */
 #define SLOT_X0 ORDER_MAX
 
-/* The antiderivatives over t of the basis polynomials in log t: 1 at log b, 0 at log c (and d).
- * Over a short step their differences are small, so float32 and the order of diffusers' operations
- * matter. */
+/* The antiderivatives over t of the basis polynomials in log t, which are 1 at log b and 0 at log c
+ * (and log d). Over a short step their differences are small, so float32 and the order of
+ * diffusers' operations matter. */
 static float linear_integral(float t, float b, float c) {
     return t * (-round_log(c) + round_log(t) - 1.0f) / (round_log(b) - round_log(c));
 }
@@ -23,7 +23,8 @@ static float quadratic_integral(float t, float b, float c, float d) {
     return numerator / ((round_log(b) - lc) * (round_log(b) - ld));
 }
 
-/* out[k]: the weight of the prediction at rho[1 + k] in the integral from rho[1] to rho[0]. */
+/* Computes the weights of the predictions in the integral from rho[1] to rho[0]. out[k] belongs to
+ * the prediction at rho[1 + k]. */
 static void integrate_basis(const float rho[ORDER_MAX + 1], int order, float out[ORDER_MAX]) {
     const float *at = rho + 1;
     for (int k = 0; k < order; k++) {
@@ -52,7 +53,7 @@ static void keep_noise(struct scheduler_evaluation *evaluation, enum prediction_
     update->divisor = at->sigma;
 }
 
-/* sample = alpha_to (sample / alpha_from + w0 n0 + w1 n1 ...), the newest first */
+/* sample = alpha_to (sample / alpha_from + w0 n0 + w1 n1 ...), newest prediction first */
 static void step_over(struct scheduler_evaluation *evaluation, const struct level *from,
     const struct level *to, const float *weights, int order, const struct slot_ring *ring) {
     struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
@@ -72,7 +73,8 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     struct slot_ring ring = { .size = ORDER_MAX };
     struct sigma_run run;
     struct scheduler_config ending = *config;
-    ending.values.final_sigmas_type = FINAL_SIGMA_MIN; /* always ends at the table's first sigma */
+    ending.values.final_sigmas_type =
+        FINAL_SIGMA_MIN; /* the end is always the table's first sigma */
     if (!multistep_run_init(&run, &ending, schedule, SIGMAS_WHOLE_REPEATED, steps, err) ||
         !scheduler_plan_allocate(plan, steps, err))
         return false;

@@ -8,8 +8,8 @@
 
 #define SLOT_START 0
 
-/* sample = start_weight * start + x0_weight * x0 + noise_weight * noise. The evaluation predicts x0
- * from its own sample, of level `at`. */
+/* sample = start_weight * start + x0_weight * x0 + noise_weight * noise. x0 is predicted from this
+ * evaluation's sample, at level `at`. */
 static void step_by(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     int start, float start_weight, float at, float x0_weight, float noise_weight) {
     struct prediction_weights p = sigma_prediction_weights(prediction, at);
@@ -20,9 +20,9 @@ static void step_by(struct scheduler_evaluation *evaluation, enum prediction_typ
     update->weights[TERM_NOISE] = noise_weight;
 }
 
-/* With t = -log sigma and h from the start to the ancestral level: first half of the way, then all
- * of it. If the next sigma is negligible beside this one, the ancestral level is 0, and Euler's
- * method goes there at once. Returns the number of evaluations. */
+/* Adds one step from sigma to the ancestral level: the first evaluation goes half of the way in
+ * -log sigma, the second all of it. If the ancestral level is 0 in float32, one step of Euler's
+ * method goes there. Returns the number of evaluations. */
 static int add_step(struct scheduler_evaluation *evaluation, const struct scheduler_config *config,
     const struct noise_schedule *schedule, const struct sigma_run *run, int i) {
     enum prediction_type prediction = config->values.prediction_type;
@@ -57,7 +57,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     for (int i = plan->first_step; i < steps - 1; i++)
         last += add_step(last, config, schedule, &run, i);
     plan->count = (int)(last - plan->evaluations) + 1;
-    /* To sigma 0: the prediction itself. */
+    /* At sigma 0 the sample is the prediction of x0. */
     float sigma = run.sigmas[steps - 1];
     sigma_see(last, (float)run.timesteps[steps - 1], sigma);
     step_by(last, config->values.prediction_type, TERM_SAMPLE, 0, sigma, 1, 0);

@@ -1,5 +1,5 @@
-/* DPM++ 3M SDE, k-diffusion's sample_dpmpp_3m_sde: third-order multistep for the SDE; the noise is
- * the image's Brownian motion. */
+/* DPM++ 3M SDE, k-diffusion's sample_dpmpp_3m_sde: a third-order multistep solver for the SDE. The
+ * noise is the image's Brownian motion. */
 #include "engine/scheduler/methods/multistep.h"
 #include "engine/scheduler/sigmas.h"
 
@@ -14,7 +14,7 @@ static void weigh_predictions(
     const float h[ORDER_MAX], int order, float eta, double weights[ORDER_MAX]) {
     float whole = h[0] * (eta + 1.0f), first = -expm1f(-whole);
     float phi_2 = expm1f(-whole) / whole + 1.0f, phi_3 = phi_2 / whole - 0.5f;
-    double newer = 0, older = 0; /* weights of the differences of neighbouring predictions */
+    double newer = 0, older = 0; /* of differences between consecutive predictions */
     if (order == 2) {
         newer = phi_2 * (double)h[0] / (double)h[1];
     } else if (order == 3) {

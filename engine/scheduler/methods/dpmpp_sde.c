@@ -9,8 +9,9 @@
 
 #define SLOT_START 0
 
-/* Steps from level `from`, where the sample is `start`, to the level sqrt(down^2 + up^2) = to. The
- * evaluation predicts x0 from its own sample, of level `at`. */
+/* Steps from level `from`, where the sample is in term `start`, down to level `down`, then adds
+ * noise `up`: sqrt(down^2 + up^2) = to. x0 is predicted from this evaluation's sample, at level
+ * `at`. */
 static void step_to(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     int start, float from, float at, float to) {
     struct ancestral_sigmas level = ancestral_step_eta(from, to, 1);
@@ -27,10 +28,10 @@ static void step_to(struct scheduler_evaluation *evaluation, enum prediction_typ
     update->weights[TERM_NOISE] = level.up;
 }
 
-/* Returns the timestep of the step's middle. */
+/* Adds both evaluations of a step. Returns the timestep of the second one, the step's middle. */
 static double add_step(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     const struct noise_schedule *schedule, const struct sigma_run *run, int i) {
-    /* As in diffusers: to the logarithm and back. */
+    /* Goes to the logarithm and back, to round as diffusers does. */
     float t = -round_log(run->sigmas[i]), t_next = -round_log(run->sigmas[i + 1]);
     float from = round_exp(-t), to = round_exp(-t_next),
           middle = round_exp(-(t + (t_next - t) * 0.5f));
@@ -40,7 +41,7 @@ static double add_step(struct scheduler_evaluation *evaluation, enum prediction_
     scheduler_keep(&evaluation[0], SLOT_START, TERM_SAMPLE);
     step_to(&evaluation[0], prediction, TERM_SAMPLE, from, run->sigmas[i], middle);
     sigma_see(&evaluation[1], (float)between, middle);
-    evaluation[1].noise = run->sigmas[i + 1]; /* as in diffusers, add_noise ignores the middle */
+    evaluation[1].noise = run->sigmas[i + 1]; /* add_noise in diffusers ignores the middle */
     step_to(&evaluation[1], prediction, TERM_SLOT + SLOT_START, from, middle, to);
     return between;
 }
@@ -60,7 +61,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         seen[2 * i + 1] = add_step(&plan->evaluations[2 * i], prediction, schedule, &run, i);
     }
     seen[2 * steps - 2] = run.timesteps[steps - 1];
-    /* To sigma 0: the prediction itself. */
+    /* At sigma 0 the sample is the prediction of x0. */
     struct scheduler_evaluation *last = &plan->evaluations[plan->count - 1];
     struct prediction_weights p = sigma_prediction_weights(prediction, run.sigmas[steps - 1]);
     sigma_see(last, (float)run.timesteps[steps - 1], run.sigmas[steps - 1]);

@@ -1,6 +1,6 @@
 /* Heun's method: Euler's step, then the same step with the mean of the derivatives at both ends
- * (Karras et al., 2022, algorithm 1). Two evaluations per step, but one for the last step, which
- * ends without noise. */
+ * (Karras et al., 2022, algorithm 1). Each step takes two evaluations, except the last, which takes
+ * one and ends without noise. */
 #include "engine/scheduler/sigmas.h"
 
 #define SLOT_START 0

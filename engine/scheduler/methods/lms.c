@@ -8,11 +8,11 @@
 
 #include <math.h>
 
-#define ORDER 4 /* and the number of slots, used as a ring */
+#define ORDER 4 /* also the number of slots, used as a ring */
 #define SLOT_SUM ORDER
 
-/* The polynomial that is 1 at sigmas[i - term] and 0 at the others of the last `order`, in float32
- * like the reference's sigmas. */
+/* The basis polynomial that is 1 at sigmas[i - term] and 0 at the other sigmas of the last `order`
+ * steps. In float32, as the reference's sigmas. */
 struct basis {
     const float *sigmas;
     int i, order, term;
@@ -27,9 +27,9 @@ static double basis_at(const struct basis *basis, double tau) {
     return (double)product;
 }
 
-/* The integral from sigmas[i] to sigmas[i + 1] by Kronrod's 21-point rule, in QUADPACK's order
- * (dqk21). scipy's integrate.quad stops after its first estimate, as the rule is exact for a
- * cubic. */
+/* Integrates the basis polynomial from sigmas[i] to sigmas[i + 1] by Kronrod's 21-point rule, in
+ * QUADPACK's order (dqk21). scipy's integrate.quad stops after this estimate, because the rule is
+ * exact for a cubic. */
 static double coefficient(const struct basis *basis) {
     static const double at[] = { 0.973906528517171720077964012084452,
         0.865063366688984510732096688423493, 0.679409568299024406234327365114874,
@@ -86,12 +86,12 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     plan->init_noise_sigma = sigma_run_init_noise(&run, config);
     for (int i = plan->first_step; i < steps; i++) {
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        /* For a run that begins late, diffusers uses the weights of a run from 0 and leaves out the
-         * steps that it does not know. */
+        /* In a run that does not begin at step 0, diffusers uses the weights of a full run and
+         * leaves out the missing derivatives. */
         const int order = i + 1 < ORDER ? i + 1 : ORDER, known = i + 1 - plan->first_step;
         sigma_see(evaluation, (float)run.timesteps[i], run.sigmas[i]);
         keep_derivative(evaluation, config->values.prediction_type, run.sigmas[i], i % ORDER);
-        /* sample + ((c0 d0 + c1 d1) + c2 d2) + c3 d3, the newest first */
+        /* sample + ((c0 d0 + c1 d1) + c2 d2) + c3 d3, newest derivative first */
         const int sum = TERM_SLOT + SLOT_SUM;
         struct scheduler_update *update = scheduler_add_update(evaluation, sum);
         for (int term = 0; term < order && term < known; term++) {

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#define SHORT_RUN 15 /* lower_order_final has an effect below this number of steps */
+#define SHORT_RUN 15 /* lower_order_final applies to runs below this length */
 
 struct scheduler_update *slot_ring_push(
     struct slot_ring *ring, struct scheduler_evaluation *evaluation) {

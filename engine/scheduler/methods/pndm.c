@@ -28,9 +28,9 @@ struct pndm {
     int ring_count;
 };
 
-/* Formula 9: from timestep t to prev, starting at term `start`, with the model's output (or the
- * mean of several) at term `output`. These are the reference's operations one by one: with betas
- * that nearly reach 1, sample and noise grow by ten thousand and cancel except for rounding
+/* Formula 9: adds the updates from timestep t to prev. Term `start` holds the sample at t, term
+ * `output` the model's output or a mean of several. These are the reference's operations one by
+ * one: with betas near 1, sample and noise grow by ten thousand and cancel except for rounding
  * errors. */
 static void transfer(const struct pndm *pndm, struct scheduler_evaluation *evaluation, int start,
     int output, int t, int prev) {
@@ -55,7 +55,7 @@ static void transfer(const struct pndm *pndm, struct scheduler_evaluation *evalu
     update->weights[TERM_SLOT + SLOT_NOISE] = -1;
 }
 
-/* Keeps the output of this evaluation in the ring, in place of the oldest. */
+/* Keeps this evaluation's output in the ring, in place of the oldest one. */
 static void keep_output(struct pndm *pndm, struct scheduler_evaluation *evaluation) {
     int slot = pndm->ring_count < RING ? pndm->ring_count++ : pndm->ring[RING - 1];
     for (int i = pndm->ring_count - 1; i > 0; i--)
@@ -64,7 +64,8 @@ static void keep_output(struct pndm *pndm, struct scheduler_evaluation *evaluati
     scheduler_keep(evaluation, slot, TERM_OUTPUT);
 }
 
-/* Evaluation k of a group that starts at timestep t: weights 1/6, 1/3, 1/3, 1/6. */
+/* Adds evaluation k of a Runge-Kutta group that starts at timestep t. The outputs have weights 1/6,
+ * 1/3, 1/3, 1/6. */
 static void add_prk(
     struct pndm *pndm, struct scheduler_evaluation *evaluation, int k, int visited, int t) {
     static const float weights[4] = { 1.0f / 6, 1.0f / 3, 1.0f / 3, 1.0f / 6 };
@@ -81,7 +82,7 @@ static void add_prk(
         keep_output(pndm, evaluation);
 }
 
-/* A linear multistep evaluation with as many earlier outputs as are known. */
+/* Adds a linear multistep evaluation with all earlier outputs in the ring, three at most. */
 static void add_plms(struct pndm *pndm, struct scheduler_evaluation *evaluation, int t) {
     static const struct {
         float weights[RING + 1], divisor;
@@ -106,7 +107,8 @@ static void add_plms(struct pndm *pndm, struct scheduler_evaluation *evaluation,
     keep_output(pndm, evaluation);
 }
 
-/* The second visit of t: repeats the first step from its start, with the mean of both outputs. */
+/* Adds the second visit of t, which repeats the first step from its start with the mean of both
+ * outputs. */
 static void add_plms_again(struct pndm *pndm, struct scheduler_evaluation *evaluation, int t) {
     const int mean = TERM_SLOT + SLOT_NOISE;
     noise_schedule_see(pndm->schedule, evaluation, t);
@@ -116,8 +118,8 @@ static void add_plms_again(struct pndm *pndm, struct scheduler_evaluation *evalu
     transfer(pndm, evaluation, TERM_SLOT + SLOT_START, mean, t + pndm->stride, t);
 }
 
-/* visited[0..count): the timesteps as diffusers lists them. A run that begins late begins like a
- * full run: its second evaluation repeats its first step. */
+/* visited[0..count) are the timesteps as diffusers lists them. A run that begins at first_step
+ * begins like a full run: its second evaluation repeats its first step. */
 static void fill_plms(struct pndm *pndm, const int *visited, struct scheduler_plan *plan) {
     const int first = plan->first_step;
     scheduler_keep(&plan->evaluations[first], SLOT_START, TERM_SAMPLE);
@@ -136,7 +138,7 @@ static void fill_prk(struct pndm *pndm, const int *visited, struct scheduler_pla
             add_plms(pndm, &plan->evaluations[i], visited[i]);
 }
 
-/* These two functions return the number of timesteps they list. */
+/* visit_plms and visit_prk list the timesteps to visit, and return how many there are. */
 static int visit_plms(const int *timesteps, int steps, int *visited) {
     int count = 0;
     for (int i = 0; i < steps; i++) {
@@ -160,7 +162,8 @@ static int visit_prk(const struct pndm *pndm, const int *timesteps, int steps, i
     return count;
 }
 
-/* The second evaluation repeats the first step, from one stride above its own timestep. */
+/* Refuses a run whose second evaluation would repeat a step from above the training range: that
+ * step starts one stride above the evaluation's timestep. */
 static bool check_second(const struct pndm *pndm, const int *visited, int steps,
     struct scheduler_plan *plan, struct error *err) {
     const int second = plan->first_step + 1;

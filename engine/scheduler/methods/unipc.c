@@ -11,18 +11,18 @@
 #define ORDER_MAX 3
 #define SLOT_LAST 0
 #define RING_FIRST 1
-#define RING_SIZE (ORDER_MAX + 1) /* the corrector of order 3 reads three and the newest */
+#define RING_SIZE (ORDER_MAX + 1) /* the order 3 corrector reads three and the newest */
 
 struct step {
     struct level from, to;
     int order;
-    float ratios[ORDER_MAX + 1]; /* positions, newest first: 0 is the start, 1 the end */
+    float ratios[ORDER_MAX + 1]; /* positions, newest first: start is 0, end is 1 */
     float b[ORDER_MAX];          /* right-hand sides of the order conditions */
     float phi, scale;            /* e^hh - 1, and B(h) */
     float kept, outer;           /* weights of the sample and of all predictions */
 };
 
-/* The step from sigmas[at] to sigmas[at + 1]. */
+/* Computes the step from sigmas[at] to sigmas[at + 1]. */
 static struct step make_step(
     const struct scheduler_values *values, const struct sigma_run *run, int at, int order) {
     struct step s = {
@@ -75,9 +75,9 @@ static void solve_powers(const float *points, const float *b, int count, double 
     }
 }
 
-/* Takes the step with weight rho[i - 1] for the i-th prediction before the newest, and `end` for
- * the prediction at its end. `newest` is the age in the ring of the prediction that it starts
- * from. */
+/* Fills in the weights of a step. `newest` is the age in the ring of the prediction at the step's
+ * start; rho[i - 1] weighs the i-th prediction before it, and `end` the prediction at the step's
+ * end. */
 static void take_step(const struct step *s, const double *rho, double end, struct slot_ring *ring,
     int newest, struct scheduler_update *update) {
     double factor = -(double)(s->outer * s->scale), own = -(double)(s->outer * s->phi);
@@ -94,7 +94,7 @@ static void take_step(const struct step *s, const double *rho, double end, struc
     update->weights[TERM_SLOT + SLOT_LAST] = s->kept;
 }
 
-/* Repeats the last step, now that the prediction at its end is known (the newest in the ring). */
+/* Repeats the last step with the prediction at its end, which is now the newest in the ring. */
 static void correct(
     const struct step *s, struct slot_ring *ring, struct scheduler_evaluation *evaluation) {
     float points[ORDER_MAX];
@@ -115,8 +115,8 @@ static void predict(
     take_step(s, rho, 0, ring, 0, scheduler_add_update(evaluation, TERM_SAMPLE));
 }
 
-/* A last step of length 0, or to sigma 0, must have order 1; only bh2 and predict_x0 allow sigma
- * 0. */
+/* Refuses options that the run's end does not allow: a last step of length 0 or to sigma 0 needs
+ * order 1, and sigma 0 also needs bh2 and predict_x0. */
 static bool check_end(const struct scheduler_values *values, const struct sigma_run *run, int steps,
     struct error *err) {
     bool ends_at_zero = run->sigmas[steps] == 0;

@@ -18,7 +18,7 @@
 
 static bool permitted;
 
-/* The registers that the system saves when it switches threads. */
+/* The register states that the system saves when it switches threads. */
 static uint64_t saved_state(void) {
     uint32_t low, high;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -41,7 +41,8 @@ static bool processor_has_amx(void) {
 static void ask(void) {
     if (!processor_has_amx())
         return;
-    /* For all threads of the process; the tiles' 8 KiB are in the state that signals save. */
+    /* Permits all threads of the process. The state saved for signals then includes the tiles' 8
+     * KiB. */
     permitted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
     if (!permitted)
         log_warning("the system refuses AMX (%s); going on without", strerror(errno));

@@ -7,20 +7,20 @@
  *   s = q k^T;  m' = max(m, max s);  p = 2^(s - m');  l = 2^(m - m') l + sum p;
  *   o = 2^(m - m') o + p v;  in the end y = o / l.
  * q is multiplied by scale / ln 2 first, hence powers of two. Both products run in register tiles.
- * What a query computes depends on its own row's shape alone, never on the other rows.
+ * How a query is computed depends on the shape of its own row only, never on the other rows.
  */
 #include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/scratch.h"
 
 #include <omp.h>
 
-/* Packed heads that are held at once, at most (but at least one). */
+/* Limit for the packed heads in memory at a time. A single head may exceed it. */
 #define PACK_BYTES ((size_t)8 << 20)
 
 /* The sizes of one call. */
 struct shape {
     int64_t tq, tk, d;
-    int64_t d_padded; /* whole vectors */
+    int64_t d_padded; /* d rounded up to whole vectors */
     int64_t panels;   /* of keys */
     size_t head_floats, query_floats;
 };
@@ -33,9 +33,9 @@ struct block {
     float *largest, *total; /* [BLOCK_Q] */
 };
 
-/* The scores of one block of keys become weights, and the running values of their queries follow.
- * Behind the `keys` > 0 that count, scores are overwritten. Two loops, so that the steps of one
- * query that wait for each other run beside those of the next. */
+/* Turns the scores of `keys` > 0 keys into weights and updates the running m, l and o of their
+ * queries. Scores behind the last key are overwritten, up to a whole vector. There are two loops so
+ * that the dependent steps of one query overlap with those of the next. */
 static void soften(const struct shape *s, struct block *b, int64_t keys, int64_t count) {
     float largest[BLOCK_Q];
     int64_t vectors = (keys + LANES - 1) / LANES;
@@ -68,7 +68,7 @@ static void soften(const struct shape *s, struct block *b, int64_t keys, int64_t
     }
 }
 
-/* Block of keys [first, first + keys) for `count` queries that all see it. */
+/* Processes keys [first, first + keys) for `count` queries, all of which see all these keys. */
 static void visit(const struct shape *s, struct block *b, const float *k, const float *v,
     int64_t first, int64_t keys, int64_t count) {
     int64_t tiles = (count + TILE_Q - 1) / TILE_Q;
@@ -87,7 +87,7 @@ static void visit(const struct shape *s, struct block *b, const float *k, const 
             keys, 1, b->o + i * s->d_padded);
 }
 
-/* Queries [first, first + count) of one head against its packed keys and values. */
+/* Computes queries [first, first + count) of one head from its packed keys and values. */
 static void attend(const struct attention_args *args, const struct shape *s, struct block *b,
     const float *k, const float *v, int64_t row, int64_t head, int64_t first, int64_t count) {
     enum dtype dtype = args->y->dtype;
@@ -114,8 +114,8 @@ static void attend(const struct attention_args *args, const struct shape *s, str
     }
 }
 
-/* Packs heads [first, first + count), counted over all rows, and attends to them. Called by every
- * thread of the team; `packed` is shared, `b` is the thread's own. */
+/* Packs heads [first, first + count), counted over all rows, and computes their attention. Called
+ * by every thread of the team; `packed` is shared, `b` is the thread's own. */
 static void heads_of_team(const struct attention_args *args, const struct shape *s, struct block *b,
     float *packed, int64_t first, int64_t count) {
     enum dtype dtype = args->y->dtype;
@@ -134,7 +134,7 @@ static void heads_of_team(const struct attention_args *args, const struct shape 
             row * s->tk * v_step + args->v_offset + head * s->d, v_step, panel, keys,
             out + values_at + panel * PANEL * s->d_padded);
     }
-    /* A causal query is a block of its own, so that nothing it may not see is touched. */
+    /* A causal query is a block of its own, so that keys it must not see are never touched. */
     int64_t per_block = args->causal ? 1 : BLOCK_Q;
     int64_t blocks = (s->tq + per_block - 1) / per_block;
 #pragma omp for schedule(dynamic)

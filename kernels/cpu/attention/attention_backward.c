@@ -3,38 +3,39 @@
  *   p = softmax(scale q k^T);  D = sum over d of dy y;  ds = p (dy v^T - D);
  *   dv = p^T dy;  dq = scale ds k;  dk = scale ds^T q.
  *
- * A block of BLOCK_Q queries computes its scores against all keys once and keeps them as weights,
- * e = 2^(s - max s): p but for the sum of a query's weights, by which its dy is divided instead,
- * once. Then it walks over blocks of BLOCK_K keys. Each needs four products: dy v^T, and the
- * block's terms of dq, dk and dv. A block's weights are the only array of queries by all keys.
+ * A block of BLOCK_Q queries computes its scores against all keys once and keeps them as weights e
+ * = 2^(s - max s). These weights are not divided by the query's sum of weights, as p is; the
+ * query's dy is divided by that sum instead. Then it walks over blocks of BLOCK_K keys. Each needs
+ * four products: dy v^T, and the
+ * block's terms of dq, dk and dv. Only the weights of a block need an array of queries by all keys.
  *
- * dk and dv are sums over queries. The blocks of a head are cut into GROUPS_MAX groups at most, as
- * many as its size says; each has sums of its own, which are added in order in the end, so that the
- * bits are the same on any number of threads. Packed heads and their sums are held as many at once
- * as PACK_BYTES allows.
+ * dk and dv are sums over queries. The blocks of a head are divided into groups, at most
+ * GROUPS_MAX; their number depends on the head's size only. Each group has its own sums, which are
+ * added in order at the end, so the bits are the same with any number of threads. PACK_BYTES limits
+ * how many packed heads, with their sums, are in memory at a time.
  */
 #include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/scratch.h"
 
 #include <omp.h>
 
-#define GROUP_BLOCKS 8 /* the fewest blocks of queries in a group, unless the head has fewer */
+#define GROUP_BLOCKS 8 /* least blocks of queries in a group, if the head has them */
 #define GROUPS_MAX 8
-#define PACK_BYTES ((size_t)64 << 20) /* but at least one head */
+#define PACK_BYTES ((size_t)64 << 20) /* a single head may exceed it */
 
 /* The sizes of one call. */
 struct shape {
     int64_t tq, tk, d;
-    int64_t d_padded;              /* whole vectors */
+    int64_t d_padded;              /* d rounded up to whole vectors */
     int64_t panels, keys_padded;   /* of keys */
     int64_t groups, group_queries; /* the last group may have fewer */
     bool to_keys;                  /* dk and dv are wanted */
-    size_t packed_floats;          /* of a head: three forms of k and v */
-    size_t sums_floats;            /* of a group: dk, then dv */
+    size_t packed_floats;          /* per head: k and v in panels, k in rows */
+    size_t sums_floats;            /* per group: dk, then dv */
     size_t head_floats, block_floats;
 };
 
-/* One head's keys and values, and where its sums are. */
+/* One head: its packed keys and values. */
 struct head {
     int64_t row, number, keys;
     const float *k, *v;  /* [panel][d][PANEL] */
@@ -76,7 +77,7 @@ static int64_t row_keys(const struct attention_backward_args *args, int64_t row)
     return args->lengths ? ((const int32_t *)args->lengths->data)[row] : args->k->shape[1];
 }
 
-/* One panel of keys and values in their forms. */
+/* Packs one panel of keys and values: k and v as panels, k also as rows. */
 static void pack_panel(const struct attention_backward_args *args, const struct shape *s,
     int64_t row, int64_t head, int64_t panel, float *packed) {
     const enum dtype dtype = args->q->dtype;
@@ -93,7 +94,7 @@ static void pack_panel(const struct attention_backward_args *args, const struct 
         k_rows + panel * PANEL * s->d_padded);
 }
 
-/* out[0..count)[0..d_padded) = rows of a tensor, zeros behind d. */
+/* out[0..count)[0..d_padded) = rows of t, with zeros behind d. */
 static void take_rows(
     const struct shape *s, const struct tensor *t, int64_t at, int64_t count, float *out) {
     const size_t size = dtype_size(t->dtype);
@@ -104,7 +105,7 @@ static void take_rows(
     }
 }
 
-/* out[tile][d][TILE_Q] = those rows, as pack_queries has them. */
+/* out[tile][d][TILE_Q] = `rows`, in the layout of pack_queries. */
 static void pack_rows(const struct shape *s, const float *rows, int64_t count, float *out) {
     for (int64_t i = 0; i < (count + TILE_Q - 1) / TILE_Q * TILE_Q; i++) {
         float *to = out + i / TILE_Q * s->d * TILE_Q + i % TILE_Q;
@@ -123,7 +124,7 @@ static void score_block(const struct shape *s, const float *rows, const float *p
 }
 
 /* Turns the scores of one query into weights, in place, and returns their sum. Only the first
- * `seen` of `keys` count; the others get weight 0. */
+ * `seen` of the `keys` scores count; the others become weight 0. */
 static float soften(float *scores, int64_t seen, int64_t keys) {
     const int64_t vectors = (keys + LANES - 1) / LANES;
     for (int64_t j = seen; j < vectors * LANES; j++)
@@ -131,7 +132,7 @@ static float soften(float *scores, int64_t seen, int64_t keys) {
     vf most = load(scores), sum = { 0 };
     for (int64_t j = 1; j < vectors; j++)
         most = vf_max(load(scores + j * LANES), most);
-    /* Finite: -inf - -inf would be NaN. */
+    /* Finite, because -inf - -inf would be NaN. */
     const float largest = fmaxf(max_of(most), -3.402823466e38f);
     for (int64_t j = 0; j < vectors; j++) {
         vf weight = vf_exp2(load(scores + j * LANES) - largest);
@@ -141,8 +142,8 @@ static float soften(float *scores, int64_t seen, int64_t keys) {
     return sum_of(sum);
 }
 
-/* For queries [first, first + count): computes the weights of all keys, divides dy by the sum of
- * its query's weights, and clears dq. */
+/* Prepares queries [first, first + count): computes their weights for all keys, divides dy by the
+ * sum of its query's weights, and clears dq. */
 static void begin_block(const struct attention_backward_args *args, const struct shape *s,
     struct block *b, const struct head *h, int64_t first, int64_t count, int64_t seen) {
     const int64_t q_step = args->q->shape[2], dy_step = args->dy->shape[2];
@@ -163,7 +164,7 @@ static void begin_block(const struct attention_backward_args *args, const struct
     memset(b->dq, 0, (size_t)(count * s->d_padded) * sizeof(float));
 }
 
-/* rest[i] = D of query i divided by the sum of its weights. */
+/* rest[i] = D of query i, divided by the sum of its weights. */
 static void find_rest(const struct attention_backward_args *args, const struct shape *s,
     const struct block *b, const struct head *h, int64_t first, int64_t count, float *rest) {
     const int64_t at = (h->row * s->tq + first) * args->y->shape[2] + h->number * s->d;
@@ -216,7 +217,7 @@ static void put_row(const struct shape *s, struct tensor *to, int64_t at, const 
         store_up_to(to->data, dtype, at + c, s->d - c, accumulate, load(from + c) * factor);
 }
 
-/* One group of a head's queries. */
+/* Processes one group of a head's queries. */
 static void run_group(const struct attention_backward_args *args, const struct shape *s,
     struct block *b, const struct head *h, int64_t group, float *sums) {
     const int64_t begin = group * s->group_queries, dq_step = args->dq->shape[2];
@@ -238,7 +239,8 @@ static void run_group(const struct attention_backward_args *args, const struct s
     }
 }
 
-/* dk and dv of one key: the groups' sums in order; zeros behind the last key. */
+/* Writes dk and dv of one key: the groups' sums, added in order. Keys beyond the row's length get
+ * zeros. */
 static void put_key(const struct attention_backward_args *args, const struct shape *s,
     const struct head *h, int64_t key, float *sums) {
     struct tensor *const to[] = { args->dk, args->dv };
@@ -267,7 +269,8 @@ static struct head head_of(const struct attention_backward_args *args, const str
     return h;
 }
 
-/* Heads [first, first + count), counted over all rows. Called by every thread of the team. */
+/* Computes heads [first, first + count), counted over all rows. Called by every thread of the
+ * team. */
 static void heads_of_team(const struct attention_backward_args *args, const struct shape *s,
     struct block *b, float *memory, int64_t first, int64_t count) {
 #pragma omp for

@@ -20,8 +20,8 @@ INLINE float element(const void *p, enum dtype dtype, int64_t i) {
     return dtype == DTYPE_F32 ? ((const float *)p)[i] : bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-/* Packs keys [panel * PANEL, (panel + 1) * PANEL) of one head that has `keys` of them; zeros after
- * the last one. */
+/* Packs keys [panel * PANEL, (panel + 1) * PANEL) of a head with `keys` keys; zeros after the last
+ * one. */
 static inline void pack_keys(int64_t d, const void *k, enum dtype dtype, int64_t at, int64_t step,
     int64_t panel, int64_t keys, float *out) {
     for (int64_t j = 0; j < PANEL; j++) {

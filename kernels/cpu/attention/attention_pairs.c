@@ -1,14 +1,15 @@
 /* y = softmax(scale q k^T) v in bf16, on processors that multiply pairs of bf16 fast (pairs.h).
  *
- * Everything lies transposed, so that queries are the lanes: S^T = K Q^T and O^T = V^T P^T. Then
- * maxima and sums of a softmax are vertical, and its weights leave it as the right-hand side of the
- * second product. Of each head keys are packed as [key][pair of channels], values as
- * [pair of keys][channel] of pairs; a block of up to BLOCK_Q queries walks over blocks of BLOCK_K
- * keys with the running maximum m, sum l and output o of each query, as in attention.c.
+ * Everything is transposed, so that the queries are the lanes: S^T = K Q^T and O^T = V^T P^T. The
+ * maxima and sums of a softmax are then taken lane by lane, and the weights are already laid out as
+ * the right operand of the second product. For each head, the keys are packed as [key][pair of
+ * channels] and the values as [pair of keys][channel]. A block of up to BLOCK_Q queries walks over
+ * blocks of BLOCK_K keys with the running maximum m, sum l and output o of each query, as in
+ * attention.c.
  *
- * Both products sum in f32; q is not scaled before it is multiplied (that would round it), and the
- * only thing that is rounded on the way is a weight, to bf16, as in every fused bf16 attention.
- * What a query computes depends on its own row alone, never on the queries beside it.
+ * Both products are summed in f32. q is not scaled before the first product, because that would
+ * round it. Only the weights are rounded to bf16 on the way, as in every fused bf16 attention. A
+ * query's result depends on its own row only, never on the queries beside it.
  */
 #include "kernels/cpu/attention/attention_pairs.h"
 
@@ -20,16 +21,16 @@
 #define BLOCK_VECTORS 3 /* of queries */
 #define BLOCK_Q (BLOCK_VECTORS * LANES)
 #define BLOCK_K 128
-#define TILE 8 /* keys of a score tile, channels of an output tile: 24 sums of 32 registers */
-/* Packed heads that are held at once, at most (but at least one). */
+#define TILE 8 /* keys per score tile, channels per output tile: 24 of 32 registers */
+/* Limit for the packed heads in memory at a time. A single head may exceed it. */
 #define PACK_BYTES ((size_t)4 << 20)
 #define LEAST (-3.402823466e38f) /* finite: -inf - -inf would be NaN */
 
 /* The sizes of one call. */
 struct shape {
     int64_t tq, tk, d;
-    int64_t pairs;    /* of channels of a key */
-    int64_t channels; /* of a value: whole tiles */
+    int64_t pairs;    /* pairs of channels in a key */
+    int64_t channels; /* of a value, rounded up to whole tiles */
     int64_t keys;     /* whole tiles */
     size_t key_words, head_words;
     float factor; /* scale / ln 2 */
@@ -41,7 +42,7 @@ struct block {
     float *scores;             /* [BLOCK_K][vectors][LANES] */
     uint32_t *p;               /* [BLOCK_K / 2][vectors][LANES] */
     float *o;                  /* [channels][vectors][LANES] */
-    vf largest[BLOCK_VECTORS]; /* score, before it is scaled */
+    vf largest[BLOCK_VECTORS]; /* largest score, unscaled */
     vf total[BLOCK_VECTORS];
 };
 
@@ -49,8 +50,8 @@ static uint32_t pair_at(const uint16_t *x, int64_t i, int64_t count) {
     return (uint32_t)x[i] | (i + 1 < count ? (uint32_t)x[i + 1] << 16 : 0);
 }
 
-/* Keys [first, first + TILE) of `count`. Behind the last key come copies of it, whose scores move
- * no maximum; behind the last value zeros. */
+/* Packs keys [first, first + TILE) of `count`. Behind the last key come copies of it, whose scores
+ * cannot raise a maximum. Behind the last value come zeros. */
 static void pack_tile(const struct shape *s, const uint16_t *k, int64_t k_step, const uint16_t *v,
     int64_t v_step, int64_t first, int64_t count, uint32_t *keys, uint32_t *values) {
     for (int64_t key = first; key < first + TILE; key++) {
@@ -77,7 +78,8 @@ static void pack_queries(const struct shape *s, const uint16_t *q, int64_t step,
             out[pair * width + i] = i < count ? pair_at(q + i * step, 2 * pair, s->d) : 0;
 }
 
-/* scores[0..TILE)[vectors] = k q^T, and `most` follows. `vectors` is a constant. */
+/* scores[0..TILE)[vectors] = k q^T; updates the maxima in `most`. `vectors` is a compile-time
+ * constant. */
 INLINE void score_tile(
     const uint32_t *q, const uint32_t *k, int64_t pairs, int vectors, float *scores, vf *most) {
     vf sum[TILE][BLOCK_VECTORS] = { 0 };
@@ -133,8 +135,8 @@ INLINE void output_tile(
             store(o + (c * vectors + v) * LANES, sum[c][v]);
 }
 
-/* 2^x for x <= 0 to 7.5e-5, a twentieth of what rounding to bf16 moves; never below 2^-64,
- * where a subnormal number would cost more than it says. NaN stays NaN. */
+/* 2^x for x <= 0, with a relative error of at most 7.5e-5, a twentieth of the error of rounding to
+ * bf16. Never below 2^-64, because subnormal numbers are slow. NaN stays NaN. */
 INLINE vf weight_of(vf x) {
     x = vf_max(splat(-64.0f), x);
     const vf magic = splat(0x1.8p23f);
@@ -147,9 +149,9 @@ INLINE vf weight_of(vf x) {
     return (vf)((vi)p + ((vi)whole << 23));
 }
 
-/* Running values follow the scores of one block of keys, which become weights; behind the last of
- * `keys` weights are zero. Scores are subtracted before they are scaled: a product of 2^31 is
- * rounded by more than weight_of takes. */
+/* Turns the scores of one block of keys into weights and updates the running values. Weights behind
+ * the last of `keys` are zero. The maximum is subtracted before scaling, because a scaled score
+ * near 2^31 would have a rounding error larger than the range of weight_of. */
 INLINE void soften(
     const struct shape *s, struct block *b, const vf *most, int64_t keys, int vectors) {
     vf largest[BLOCK_VECTORS], shrink[BLOCK_VECTORS];
@@ -189,7 +191,7 @@ INLINE void soften(
         }
 }
 
-/* Up to vectors * LANES queries of one head against its `tk` packed keys and values. */
+/* Computes up to vectors * LANES queries of one head from its `tk` packed keys and values. */
 INLINE void attend(const struct shape *s, struct block *b, int64_t tk, const uint32_t *keys,
     const uint32_t *values, int vectors) {
     for (int v = 0; v < vectors; v++) {
@@ -216,7 +218,7 @@ INLINE void attend(const struct shape *s, struct block *b, int64_t tk, const uin
 static void store_rows(const struct shape *s, const struct block *b, int vectors, int64_t count,
     uint16_t *y, int64_t step) {
     vf whole[BLOCK_VECTORS];
-    for (int v = 0; v < vectors; v++) /* no key had a score above -inf: 0 / 0 */
+    for (int v = 0; v < vectors; v++) /* NaN if no key had a score above -inf: 0 / 0 */
         whole[v] = choose(b->largest[v] == splat(LEAST), splat(NAN), 1.0f / b->total[v]);
     for (int64_t c = 0; c < s->d; c++) {
         uint16_t column[BLOCK_Q];
@@ -227,7 +229,7 @@ static void store_rows(const struct shape *s, const struct block *b, int vectors
     }
 }
 
-/* Queries [first, first + count) of head `head` of row `row`. */
+/* Computes queries [first, first + count) of head `head` of row `row`. */
 static void attend_block(const struct attention_args *args, const struct shape *s, struct block *b,
     const uint32_t *packed, int64_t row, int64_t head, int64_t first, int64_t count) {
     const int64_t q_step = args->q->shape[2], width = args->heads * s->d;
@@ -248,8 +250,8 @@ static void attend_block(const struct attention_args *args, const struct shape *
         (uint16_t *)args->y->data + (row * s->tq + first) * width + head * s->d, width);
 }
 
-/* Packs heads [first, first + count), counted over all rows, and attends to them. Called by every
- * thread of the team; `packed` is shared, `b` is the thread's own. */
+/* Packs heads [first, first + count), counted over all rows, and computes their attention. Called
+ * by every thread of the team; `packed` is shared, `b` is the thread's own. */
 static void heads_of_team(const struct attention_args *args, const struct shape *s, struct block *b,
     uint32_t *packed, int64_t first, int64_t count) {
     const int64_t k_step = args->k->shape[2], v_step = args->v->shape[2], tiles = s->keys / TILE;

@@ -1,4 +1,4 @@
-/* Attention in bf16 by pairs of elements: compiled for AVX512_BF16 and, as a twin, for every
+/* Attention in bf16, by pairs of elements. Compiled for AVX512_BF16 and, as a twin, for every
  * processor. */
 #ifndef KERNELS_CPU_ATTENTION_ATTENTION_PAIRS_H
 #define KERNELS_CPU_ATTENTION_ATTENTION_PAIRS_H
@@ -16,7 +16,7 @@ static inline bool attention_pairs_takes(const struct attention_args *args) {
     return args->y->dtype == DTYPE_BF16 && args->scale > 0 && !args->causal;
 }
 
-/* The table's attention (kernels/kernels.h); the twin is plain C, for tests. */
+/* The table's entry for attention (kernels/kernels.h); the twin is plain C, for tests. */
 bool attention_pairs(const struct attention_args *args, struct error *err);
 bool attention_pairs_twin(const struct attention_args *args, struct error *err);
 

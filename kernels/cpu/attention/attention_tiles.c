@@ -3,15 +3,18 @@
  * The order of work is attention.c's: for a block of queries, blocks of keys with the running
  * maximum m, sum l and output o of each query. Everything is transposed: S^T = K Q^T and
  * O^T = V^T P^T, so that queries are the columns of a tile and the lanes of a vector. Maxima and
- * sums then run down the rows, and the weights leave the softmax as the right operand of the second
- * product, but for rounding them to bf16. K and V^T are packed once a head, Q^T once a block.
+ * sums are then taken down the rows. The weights are already laid out as the right operand of the
+ * second product; they only have to be rounded to bf16. K and V^T are packed once per head, Q^T
+ * once per block.
  *
  * A tile is 16 rows of 16 words. A word of an operand is a pair of bf16 that belong to consecutive
- * channels (K, Q) or keys (V, P); the tile multiplies pairs and adds both products. Channels of
- * queries and keys are padded to 32, those of values to 16, keys to 32: with zeros.
+ * channels (K, Q) or keys (V, P); the tile multiplies pairs and adds both products. Zeros pad the
+ * channels of queries and keys to a multiple of 32, the channels of values to 16, and the number of
+ * keys to 32.
  *
- * What a query computes depends on its own row alone. Compiled twice: with TILE_TWIN on tiles in
- * plain C. Both give the same bits, so no arithmetic is left to the compiler's choice.
+ * A query's result depends on its own row only. This file is compiled twice, once with TILE_TWIN,
+ * for tiles in plain C. Both builds give the same bits, so the compiler must not be free to change
+ * any arithmetic.
  */
 #include "kernels/cpu/attention/amx.h"
 #include "kernels/cpu/attention/tile.h"
@@ -23,18 +26,18 @@
 #define WORDS 256 /* of a tile */
 #define GROUP 16  /* queries: the columns of a tile */
 #define CHUNK 32  /* keys: two tiles of scores, one tile of weights for each group */
-#define CHUNKS 2  /* of a block of keys */
-/* Packed heads that are held at once, at most (but at least one). */
+#define CHUNKS 2  /* chunks per block of keys */
+/* Limit for the packed heads in memory at a time. A single head may exceed it. */
 #define PACK_BYTES ((size_t)8 << 20)
 
 /* The sizes of one call. */
 struct shape {
     int64_t tq, tk, d;
-    int64_t steps;  /* of 32 channels, in a score */
-    int64_t slices; /* of 16 channels, in the output */
+    int64_t steps;  /* steps of 32 channels in a score */
+    int64_t slices; /* slices of 16 channels in the output */
     int64_t chunks;
-    int64_t groups; /* of a block of queries: even */
-    float factor;   /* of a score in the exponent of 2 */
+    int64_t groups; /* per block of queries; an even number */
+    float factor;   /* scale / ln 2 */
     size_t head_words, block_words;
 };
 
@@ -45,11 +48,11 @@ struct block {
     uint32_t *weights;      /* [groups][CHUNKS][16 pairs of keys][16 queries] */
     float *o;               /* [slices][groups][16 channels][16 queries] */
     float *largest, *total; /* [groups][16 queries] */
-    uint32_t *ragged;       /* [slices][16 channels][16 pairs of keys]: the chunk that the last key
-                               of a causal query is in, without those behind it */
+    uint32_t *ragged; /* [slices][16 channels][16 pairs of keys]: a causal query's last chunk of
+                         values, without those it must not see */
 };
 
-/* q, k and v of one head from their first token on. */
+/* One head's q, k and v, each from its first token on. */
 struct head {
     const uint16_t *q, *k, *v;
     int64_t q_step, k_step, v_step; /* elements from one token to the next */
@@ -88,7 +91,7 @@ static void pack_keys(const struct shape *s, const struct head *h, int64_t chunk
             }
 }
 
-/* out [slices][16 channels][16 pairs of keys]; keys from `end` on count as zero. */
+/* out [slices][16 channels][16 pairs of keys]. Keys from `end` on become zeros. */
 static void pack_values(
     const struct shape *s, const struct head *h, int64_t chunk, int64_t end, uint32_t *out) {
     for (int64_t c = 0; c < s->d; c += 16, out += WORDS) {
@@ -132,7 +135,7 @@ static void pack_queries(
         }
 }
 
-/* The scores of a chunk of keys and two groups of queries. */
+/* Computes the scores of a chunk of keys for two groups of queries. */
 INLINE void score_tiles(const uint32_t *k, const uint32_t *q, int64_t steps, float *scores) {
     const uint32_t *k1 = k + steps * WORDS, *q1 = q + steps * WORDS;
     float *scores1 = scores + CHUNKS * 2 * WORDS;
@@ -211,8 +214,8 @@ static void output_chunks(
     }
 }
 
-/* What was added up so far counts relative to the new maxima. Not by the cheap exponential, whose
- * error would grow with every block. */
+/* Makes the running values relative to the new maxima. The cheap exponential is not used here,
+ * because its error would grow with every block. */
 static void rescale(const struct shape *s, struct block *b, int64_t g, vf largest) {
     const vf shrink = vf_exp2((load(b->largest + g * GROUP) - largest) * s->factor);
     store(b->largest + g * GROUP, largest);
@@ -224,8 +227,8 @@ static void rescale(const struct shape *s, struct block *b, int64_t g, vf larges
     }
 }
 
-/* The scores of one group and block of keys become weights, and the running values of its queries
- * follow. Behind the `keys` that count, scores are overwritten. */
+/* Turns the scores of one group of queries and one block of keys into weights, and updates the
+ * running values. Scores behind the `keys` that count are overwritten. */
 static void soften(
     const struct shape *s, struct block *b, int64_t g, int64_t keys, int64_t chunks) {
     float *scores = b->scores + g * CHUNKS * 2 * WORDS;
@@ -247,7 +250,8 @@ static void soften(
         vf pair[2];
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
-            /* The difference first: products of large scores could overflow. */
+            /* Subtract first, because the product of a large score and the factor could
+             * overflow. */
             vf below = load(scores + 16 * (j + i)) - largest;
             pair[i] = cheap_exp2(fused(below, factor, splat(EXPONENT_ONE)), &seen);
             sums[i] += pair[i];
@@ -258,12 +262,12 @@ static void soften(
     store(b->total + g * GROUP, choose(seen < 0, splat(NAN), total));
 }
 
-/* Block of keys [first, first + keys) for all queries of the block. */
+/* Processes keys [first, first + keys) for all queries of the block. */
 static void visit(const struct shape *s, struct block *b, const uint32_t *k, const uint32_t *v,
     int64_t first, int64_t keys, bool ragged) {
     const int64_t chunks = (keys + CHUNK - 1) / CHUNK, chunk = first / CHUNK;
     k += chunk * 2 * s->steps * WORDS;
-    if (s->steps == 2) /* heads of 40 and 64 */
+    if (s->steps == 2) /* head_dim 40 and 64 */
         score_chunks(s, b, k, chunks, 2);
     else if (s->steps == 3) /* 80 */
         score_chunks(s, b, k, chunks, 3);
@@ -279,7 +283,7 @@ static void visit(const struct shape *s, struct block *b, const uint32_t *k, con
     output_chunks(s, b, values, chunks);
 }
 
-/* y of queries [first, end) */
+/* Writes y of queries [first, end). */
 static void finish(const struct shape *s, const struct block *b, const struct head *h,
     int64_t first, int64_t end) {
     for (int64_t g = 0; g < s->groups && first < end; g++, first += GROUP) {
@@ -303,7 +307,7 @@ static void finish(const struct shape *s, const struct block *b, const struct he
     }
 }
 
-/* Queries [first, end) of one head, a block, against its packed keys and values. */
+/* Computes one block, queries [first, end) of one head, from the packed keys and values. */
 static void attend(const struct attention_args *args, const struct shape *s, struct block *b,
     const struct head *h, const uint32_t *k, const uint32_t *v, int64_t first, int64_t end) {
     const int64_t keys = args->causal ? at_most(first + 1, h->keys) : h->keys;
@@ -322,8 +326,8 @@ static void attend(const struct attention_args *args, const struct shape *s, str
     finish(s, b, h, first, end);
 }
 
-/* Packs heads [first, first + count), counted over all rows, and attends to them. Called by every
- * thread of the team; `packed` is shared, `b` is the thread's own. */
+/* Packs heads [first, first + count), counted over all rows, and computes their attention. Called
+ * by every thread of the team; `packed` is shared, `b` is the thread's own. */
 static void heads_of_team(const struct attention_args *args, const struct shape *s, struct block *b,
     uint32_t *packed, int64_t first, int64_t count) {
     const int64_t key_words = s->chunks * 2 * s->steps * WORDS;
@@ -337,9 +341,9 @@ static void heads_of_team(const struct attention_args *args, const struct shape 
         pack_keys(s, &h, chunk, k + chunk * 2 * s->steps * WORDS);
         pack_values(s, &h, chunk, h.keys, k + key_words + chunk * s->slices * WORDS);
     }
-    /* A causal query is a block of its own, so that nothing it may not see is touched: a weight of
-     * zero would not silence an infinity. Its tiles are nearly empty, but only the text encoder's
-     * 77 tokens come here. */
+    /* A causal query is a block of its own, so that keys it must not see are never touched: a
+     * weight of zero would not cancel an infinity. Its tiles are nearly empty, but only the text
+     * encoder's 77 tokens are causal. */
     const int64_t per_block = args->causal ? 1 : s->groups * GROUP;
     const int64_t blocks = (s->tq + per_block - 1) / per_block;
 #pragma omp for schedule(dynamic)
@@ -356,7 +360,8 @@ static struct shape shape_of(const struct attention_args *args) {
     s.steps = (s.d + 31) / 32;
     s.slices = (s.d + 15) / 16;
     s.chunks = (s.tk + CHUNK - 1) / CHUNK;
-    /* Wide heads: more queries for each time that keys and values come from memory. */
+    /* A wide head gets more queries per block, so that its keys and values are read from memory
+     * less often. */
     s.groups = args->causal ? 2 : s.d > 256 ? 8 : 2;
     s.factor = args->scale * 0x1.715476p0f;
     s.head_words = (size_t)(s.chunks * (2 * s.steps + s.slices) * WORDS);
@@ -392,7 +397,7 @@ bool attention_tiles(const struct attention_args *args, struct error *err) {
     at_once = at_once < 1 ? 1 : at_most(at_once, heads);
     const size_t packed_words = (size_t)at_once * s.head_words;
     const size_t threads = (size_t)omp_get_max_threads();
-    /* Both are whole cache lines, so that no tile's row crosses one. */
+    /* Both sizes are whole cache lines, so that no row of a tile crosses one. */
     uint32_t *memory = cpu_scratch(
         (packed_words + threads * s.block_words) * sizeof(uint32_t), err);
     if (!memory || cpu_plans())

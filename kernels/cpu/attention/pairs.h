@@ -25,7 +25,7 @@ INLINE void store_pairs(uint32_t *p, vu x) {
 
 #if defined(__AVX512BF16__)
 
-/* sum + first x first + second x second, in f32. */
+/* sum + first(a) first(b) + second(a) second(b), in f32. */
 INLINE vf pairs_dot(vf sum, vu a, vu b) {
     return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
@@ -50,8 +50,8 @@ INLINE vf pairs_flush(vf x) {
     return (vf)((vu)x & ((vu)(size >= 0x00800000) | 0x80000000));
 }
 
-/* sum + a x b, rounded once. A product of two bf16 has 16 significant bits, so it is exact by
- * itself, but it may overflow where the sum does not. */
+/* sum + a x b, rounded once. The product of two bf16 has 16 significant bits, so it is exact by
+ * itself, but it may overflow although the sum does not. */
 INLINE vf pairs_fused(vf sum, vf a, vf b) {
     vf y;
     for (int i = 0; i < LANES; i++)

@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct tile_config) == 64, "ldtilecfg reads 64 bytes");
 
 #else
 
-/* All tiles become zero. */
+/* Configures the tiles and sets all of them to zero. */
 static inline void tile_configure(const struct tile_config *config) {
     __asm__ volatile("ldtilecfg %0" : : "m"(*config) : "memory");
 }

@@ -42,7 +42,7 @@ INLINE bool any_larger(vf a, vf b) {
 #endif
 }
 
-/* Loads `count` <= 32 halves from p on; the rest is zero. */
+/* Loads `count` <= 32 bf16 numbers from p as pairs; the rest is zero. */
 INLINE vu load_pairs(const uint16_t *p, int64_t count) {
 #if defined(__AVX512BW__)
     return (vu)_mm512_maskz_loadu_epi16((__mmask32)(((uint64_t)1 << count) - 1), p);
@@ -53,7 +53,7 @@ INLINE vu load_pairs(const uint16_t *p, int64_t count) {
 #endif
 }
 
-/* Loads `count` <= 16 halves from p on as the low halves of words; the rest is zero. */
+/* Loads `count` <= 16 bf16 numbers from p into the low halves of the words; the rest is zero. */
 INLINE vu load_halves(const uint16_t *p, int64_t count) {
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
     return (vu)_mm512_cvtepu16_epi32(
@@ -65,7 +65,8 @@ INLINE vu load_halves(const uint16_t *p, int64_t count) {
 #endif
 }
 
-/* Rounds both to bf16, `low` in the low half. Neither may be subnormal or NaN. */
+/* Rounds both vectors to bf16 and pairs them, `low` in the low halves. Neither may hold subnormal
+ * numbers or NaN. */
 INLINE vu pair_of(vf low, vf high) {
 #if defined(__AVX512BF16__)
     const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9,
@@ -80,14 +81,15 @@ INLINE vu pair_of(vf low, vf high) {
 #endif
 }
 
-/* An exponential's argument in units of a float's last place: the float whose bits are the integer
- * x * EXPONENT + EXPONENT_ONE is 2^x, except that its mantissa is linear. */
+/* Factor and offset for the argument of an exponential: the float whose bits are the integer x *
+ * EXPONENT + EXPONENT_ONE is 2^x, except that its mantissa is linear in x. */
 #define EXPONENT 0x1p23f
 #define EXPONENT_ONE (127 * EXPONENT)
 
-/* 2^x for y = x * EXPONENT + EXPONENT_ONE and x <= 0: relative error below 6.7e-4, a sixth of the
- * error of rounding to bf16. 0 below 2^-111, far above the subnormal numbers, which cost a hundred
- * cycles each. NaN gives 0 and a negative number in *seen, which collects signs. */
+/* 2^x for y = x * EXPONENT + EXPONENT_ONE and x <= 0, with a relative error below 6.7e-4, a sixth
+ * of the error of rounding to bf16. Gives 0 below 2^-111, far above the subnormal numbers, which
+ * cost a hundred cycles each. NaN gives 0 and makes *seen negative; *seen collects the signs of all
+ * calls. */
 INLINE vf cheap_exp2(vf y, vi *seen) {
     const vf least = splat(16 * EXPONENT);
     vf limited = vf_max(least, y); /* a NaN stays */
@@ -98,7 +100,8 @@ INLINE vf cheap_exp2(vf y, vi *seen) {
     vi bits = __builtin_convertvector(choose(nan, splat(0), limited), vi) | (nan & INT32_MIN);
 #endif
     *seen |= bits;
-    /* The float is 2^n m, 1 <= m < 2; it must become 2^n 2^(m-1). Minimax for 2^(m-1) / m. */
+    /* The bits give 2^n m with 1 <= m < 2, but 2^n 2^(m-1) is wanted. The polynomial is a minimax
+     * approximation of 2^(m-1) / m. */
     vf m = (vf)((bits & 0x007fffff) | 0x3f800000);
     vf p = fused(m, splat(-0x1.b40068p-4f), splat(0x1.6a3a46p-1f));
     p = fused(m, p, splat(-0x1.60973ap+0f));

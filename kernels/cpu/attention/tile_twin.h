@@ -50,7 +50,7 @@ static inline void twin_store(int t, void *to) {
         memcpy((char *)to + i * TILE_ROW_BYTES, twin.tiles[t][i], twin.config.row_bytes[t]);
 }
 
-/* The float with these bits; a subnormal is zero. */
+/* Returns the float with these bits, or zero if it is subnormal. */
 static inline float twin_float(uint32_t bits) {
     float x;
     bits = bits & 0x7f800000 ? bits : bits & 0x80000000;
@@ -58,7 +58,7 @@ static inline float twin_float(uint32_t bits) {
     return x;
 }
 
-/* To the nearest float; a subnormal becomes zero. */
+/* Rounds x to the nearest float; a subnormal result becomes zero. */
 static inline float twin_round(double x) {
     float f = (float)x;
     return fabsf(f) < 0x1p-126f ? 0.0f * f : f;

@@ -8,7 +8,7 @@
 
 static struct selections<struct attention_shape, struct attention_candidate> selected;
 
-/* Whether 16-byte copies can take every head of every token. */
+/* Whether 16-byte copies can read every head of every token. */
 static bool is_aligned(const struct tensor *t, int64_t offset, int head_dim) {
     const uint64_t bits = (uintptr_t)t->data | (uint64_t)offset * dtype_size(t->dtype) |
                           (uint64_t)t->shape[2] * dtype_size(t->dtype) |
@@ -18,15 +18,15 @@ static bool is_aligned(const struct tensor *t, int64_t offset, int head_dim) {
 
 static struct attention_shape shape_of(const struct attention_args *args) {
     struct attention_shape s;
-    memset(&s, 0, sizeof(s)); /* compared as bytes */
+    memset(&s, 0, sizeof(s)); /* shapes are compared as bytes */
     s.dtype = args->q->dtype;
     s.heads = args->heads;
     s.head_dim = args->head_dim;
     s.tq = args->q->shape[1];
     s.tk = args->k->shape[1];
     s.causal = args->causal;
-    /* A masked weight is 0, and 0 times a value that is not finite is NaN. Only the plain kernel
-     * does not multiply the two. */
+    /* A masked weight is 0, but 0 times a value that is not finite is NaN. Only the plain kernel
+     * skips these products. */
     s.plain_only = s.dtype == DTYPE_F32 || s.causal || !(args->scale > 0) ||
                    !is_aligned(args->q, args->q_offset, s.head_dim) ||
                    !is_aligned(args->k, args->k_offset, s.head_dim) ||
@@ -74,7 +74,7 @@ static bool takes(const struct attention_shape *s, enum attention_path path, int
 
 extern "C" int attention_candidates(
     const struct attention_shape *shape, struct attention_candidate out[ATTENTION_MAX_CANDIDATES]) {
-    /* As measured on an H100. */
+    /* The paths from fastest to slowest, as measured on an H100. */
     static const enum attention_path order[] = { ATTENTION_WHOLE, ATTENTION_HOPPER, ATTENTION_FLASH,
         ATTENTION_WIDE, ATTENTION_PLAIN };
     int count = 0;
@@ -109,7 +109,8 @@ static const void *first_of(const struct tensor *t, int64_t offset) {
     return (const char *)t->data + offset * (int64_t)dtype_size(t->dtype);
 }
 
-/* Launches a candidate; with lengths, for the rows of `fewest` to `most` keys. */
+/* Launches a candidate. If the call has lengths, the launch computes only rows of `fewest` to
+ * `most` keys. */
 static bool attend(const struct attention_candidate *candidate, const struct attention_args *args,
     int fewest, int most, struct error *err) {
     struct attention a = {};

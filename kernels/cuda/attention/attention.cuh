@@ -1,13 +1,15 @@
-/* Inside kernels/cuda/: what the attention kernels on tensor cores share.
+/* Inside kernels/cuda/: code that the attention kernels on tensor cores share.
  *
  * The scores of a block of keys stay in registers as f32 fragments. exp is computed as 2^x, with
  * the scale and log2 e in one multiplication: 2^(c s - c m), where c = scale log2 e > 0 and m is
- * the largest score so far. Where c m is large, m is subtracted from s first: rounding a product of
- * 2^31 moves the exponent by more than a float's exponents reach; rounding one of 128 moves it by
- * 2^-18, and that is the same for all weights of a block.
+ * the largest score so far. If c m is large, m is subtracted from s before the multiplication.
+ * Rounding a product near 2^31 would change the exponent by more than the whole range of a float's
+ * exponents. Rounding a product of 128 changes it by 2^-18, by the same amount for all weights of a
+ * block.
  *
- * A row that has seen nothing but -inf takes 0 for m, so that no inf - inf arises where the formula
- * has none. NaN and +inf pass through to the row's sum, and so to all of its outputs.
+ * If all scores of a row so far are -inf, 0 is used for m, so that the code has no inf - inf that
+ * the formula does not have. NaN and +inf pass through to the row's sum, and so to all of its
+ * outputs.
  */
 #ifndef KERNELS_CUDA_ATTENTION_ATTENTION_CUH
 #define KERNELS_CUDA_ATTENTION_ATTENTION_CUH
@@ -16,8 +18,8 @@
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* False when compiling for later chips: they never run code that is for sm_75 alone, and the
- * compiler would allocate other registers for it there. */
+/* False when compiling for sm_80 and later. These chips never run the code for sm_75, and compiling
+ * it for them would only change the register allocation. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define SM75_CODE false
 #else
@@ -26,7 +28,7 @@
 
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
 
-/* The number of keys of a row, or 0 if another launch computes it. Call after
+/* Returns the number of keys of a row, or 0 if another launch computes this row. Call after
  * griddepcontrol_wait. */
 __device__ __forceinline__ int keys_of(const struct attention &a, int row) {
     if (!a.lengths)
@@ -56,8 +58,8 @@ template <class T> __device__ __forceinline__ uint32_t pack_2(float x, float y) 
     return u.bits;
 }
 
-/* c (16 x 8) += a (16 x 16) b (16 x 8). With `half` the last 8 of the 16 are absent and count as
- * zeros. */
+/* c (16 x 8) += a (16 x 16) b (16 x 8). With `half`, the last 8 of the 16 terms of each sum are
+ * absent and count as zeros. */
 template <class T, bool SM75>
 __device__ __forceinline__ void multiply(
     float *c, const uint32_t *a, const uint32_t *b, bool half = false) {
@@ -70,9 +72,9 @@ __device__ __forceinline__ void multiply(
     }
 }
 
-/* 2^x for x <= 0, without the unit for exponentials: 2^n times a polynomial in the rest of x, which
- * is between -1/2 and 1/2. The relative error is at most 7.5e-5, a third of what rounding to f16
- * may cost, and the smallest that a cubic allows. Below 2^-126, and for -inf, the result is 2^-126;
+/* 2^x for x <= 0, without the unit for exponentials: 2^n times a polynomial in x - n, which is
+ * between -1/2 and 1/2. The relative error is at most 7.5e-5, a third of what rounding to f16 may
+ * cost, and the smallest that a cubic allows. Results below 2^-126, also for -inf, become 2^-126.
  * NaN stays NaN. */
 __device__ __forceinline__ float spared_exp2(float x) {
     const float whole = 12582912.0f; /* 1.5 * 2^23: floats near it are whole numbers */
@@ -82,7 +84,8 @@ __device__ __forceinline__ float spared_exp2(float x) {
     return left * __uint_as_float((__float_as_uint(n) << 23) + 0x3f800000u);
 }
 
-/* The maximum, and the sum, over the four lanes that hold one row of a fragment. */
+/* The maximum (quad_max) and the sum (quad_sum) over the four lanes that hold one row of a
+ * fragment. */
 __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -93,14 +96,14 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* m for the exponent: 0 if there was no score yet. */
+/* Returns the m to subtract in the exponent: 0 if there was no score above -inf yet. */
 __device__ __forceinline__ float safe_max(float m) {
     return m == MINUS_INFINITY ? 0.0f : m;
 }
 
-/* The functions below work on 16 rows of queries, in fragments of 8 columns. Of a fragment, a lane
- * holds two numbers in row lane / 4 and two in row lane / 4 + 8. Arrays of two elements belong to
- * these two rows. */
+/* The functions below work on 16 rows of queries, in fragments of 8 columns. A lane holds two
+ * numbers of a fragment in row lane / 4, and two in row lane / 4 + 8. An array of two elements has
+ * one for each of these rows. */
 
 template <int FRAGMENTS> __device__ __forceinline__ void clear_fragments(float (*x)[4]) {
 #pragma unroll
@@ -203,7 +206,7 @@ __device__ __forceinline__ void write_queries(
 
 typedef void (*attention_kernel)(const struct attention);
 struct attention_kernels {
-    attention_kernel f16, bf16, f16_sm75; /* f16_sm75 is NULL if that chip has no room */
+    attention_kernel f16, bf16, f16_sm75; /* f16_sm75: NULL if it does not fit that chip */
 };
 
 static inline attention_kernel attention_kernel_for(

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* One call, as the kernels take it. q, k and v point at channel 0 of head 0 of token 0. */
+/* The arguments of the kernels. q, k and v point at channel 0 of head 0 of token 0. */
 struct attention {
     const void *q, *k, *v;
     void *y;                        /* [rows][tq][heads * d] */
@@ -20,10 +20,10 @@ struct attention {
     float scale;
     bool causal;
     const int *lengths; /* keys of each row, in the device's memory; NULL: tk */
-    int fewest, most;   /* with lengths: other rows belong to another launch */
+    int fewest, most;   /* with lengths: rows with other counts are skipped */
 };
 
-/* Each launches `a` with a candidate of its path. */
+/* Each of these launches `a` with a candidate of its path. */
 bool attention_plain_run(const struct attention *a, enum dtype dtype, struct error *err);
 bool attention_flash_run(const struct attention_candidate *candidate, const struct attention *a,
     enum dtype dtype, struct error *err);

@@ -1,8 +1,9 @@
 /* The kernels that can compute attention on this device, for the tuner.
  *
  * A candidate is a kernel's path and its tile. Every shape has a static choice that needs no tuner;
- * attention_select replaces it. The key, struct attention_shape, holds no batch size: path and tile
- * decide in which blocks the keys are taken, and a row's bits must not depend on the other rows.
+ * attention_select replaces it. The key of a choice, struct attention_shape, holds no batch size.
+ * Path and tile decide how the keys are divided into blocks, and a row's bits must not depend on
+ * the other rows.
  */
 #ifndef KERNELS_CUDA_ATTENTION_ATTENTION_CANDIDATES_H
 #define KERNELS_CUDA_ATTENTION_ATTENTION_CANDIDATES_H
@@ -17,7 +18,7 @@ enum attention_path {
     ATTENTION_PLAIN,  /* multiply-adds in f32 for every dtype, shape, address and mask */
     ATTENTION_WIDE,   /* tensor cores, heads of up to 512 channels, a multiple of 8 */
     ATTENTION_FLASH,  /* tensor cores, heads of 40, 64, 80 and 160 channels */
-    ATTENTION_WHOLE,  /* the same for keys that fit one block, such as the text's 77 */
+    ATTENTION_WHOLE,  /* like FLASH; all keys must fit one block (a text has 77) */
     ATTENTION_HOPPER, /* wgmma and TMA, sm_90 alone: heads of 40, 64, 80 and 160 channels */
 };
 
@@ -30,11 +31,11 @@ struct attention_candidate {
 
 struct attention_tile {
     const char *name;  /* "d40 128x64": head_dim, queries and keys of a block */
-    int head_dim;      /* the only one it takes; for ATTENTION_WIDE the largest */
+    int head_dim;      /* only this one; for ATTENTION_WIDE at most this */
     int queries, keys; /* of a block */
     int threads;
     bool sm75;           /* has an f16 variant for sm_75 */
-    bool whole;          /* takes only as many keys as fit one block */
+    bool whole;          /* all keys must fit one block */
     size_t shared_bytes; /* 0: depends on the head */
 };
 
@@ -54,15 +55,15 @@ struct attention_shape {
 #define ATTENTION_FEW_KEYS 80
 
 /* Fills in the shapes that decide how a call is computed, and returns their number. Without
- * lengths: the call's own. With lengths: that with tk = ATTENTION_FEW_KEYS and, if the call has
- * more keys, also that with twice as many. Returns their number. */
+ * lengths, this is the call's own shape. With lengths, it is the shape with tk = ATTENTION_FEW_KEYS
+ * and, if the call has more keys, also the shape with twice that tk. */
 int attention_shapes_of(const struct attention_args *args, struct attention_shape shapes[2]);
 
 /* The tiles of a path; *count may be 0. */
 const struct attention_tile *attention_tile_list(enum attention_path path, int *count);
 
-/* Lists all candidates for this shape on the open device, the static choice first. The last is
- * always ATTENTION_PLAIN, which appears once. Returns their number. */
+/* Lists all candidates for this shape on the open device, the static choice first and
+ * ATTENTION_PLAIN, which appears once, last. Returns their number. */
 int attention_candidates(
     const struct attention_shape *shape, struct attention_candidate out[ATTENTION_MAX_CANDIDATES]);
 /* "flash d40 128x64" */
@@ -74,8 +75,8 @@ const char *attention_candidate_name(
 bool attention_select(
     const struct attention_shape *shape, const struct attention_candidate *candidate);
 
-/* Computes attention by one candidate, whatever is selected. Arguments as checked by op_attention;
- * lengths must be ones that the candidate can take. */
+/* Computes attention with one candidate, whatever is selected. The arguments must have passed the
+ * checks of op_attention, and the candidate must be able to take the lengths. */
 bool attention_with(const struct attention_candidate *candidate, const struct attention_args *args,
     struct error *err);
 

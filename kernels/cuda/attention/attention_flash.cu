@@ -17,15 +17,15 @@ template <int D_, int MF_, int WARPS_, int BK_, bool WHOLE_> struct flash_tile {
     static constexpr int D = D_, MF = MF_, WARPS = WARPS_, BK = BK_;
     static constexpr bool WHOLE = WHOLE_;
     static constexpr int THREADS = 32 * WARPS, BQ = 16 * MF * WARPS;
-    static constexpr int CHUNKS = D / 8, PITCH = (CHUNKS | 1) * 8; /* elements of a line */
+    static constexpr int CHUNKS = D / 8, PITCH = (CHUNKS | 1) * 8; /* elements per line */
     static constexpr int STEPS = (D + 15) / 16;                    /* of q k^T */
-    static constexpr bool HALF = D % 16 != 0;                      /* the last of them */
-    static constexpr int KF = BK / 8, DF = D / 8;                  /* fragments of keys, of v */
+    static constexpr bool HALF = D % 16 != 0;     /* the last step has 8 channels only */
+    static constexpr int KF = BK / 8, DF = D / 8; /* fragments of keys and of v */
     static constexpr int SHARED = 2 * BK * PITCH * 2;
     static_assert(D % 8 == 0 && BK % 16 == 0, "");
 };
 
-/* Starts the copies of keys first .. first + BK; zeros after the last one. */
+/* Starts the copies of keys first .. first + BK; zeros after the last key. */
 template <class T, class TILE>
 __device__ __forceinline__ void load_keys(T *to, const T *from, int64_t step, int first, int keys) {
     for (int i = (int)threadIdx.x; i < TILE::BK * TILE::CHUNKS; i += TILE::THREADS) {
@@ -36,13 +36,13 @@ __device__ __forceinline__ void load_keys(T *to, const T *from, int64_t step, in
     }
 }
 
-/* A warp's state: 16 * MF queries. */
+/* The state of a warp, which computes 16 * MF queries. */
 template <class T, class TILE> struct flash_warp {
     uint32_t q[TILE::MF][TILE::STEPS][4];
     float sums[TILE::MF][TILE::DF][4];
     float largest[TILE::MF][2], total[TILE::MF][2];
 
-    /* Loads q of the queries from `first` on; zeros after the last one. */
+    /* Loads q of the queries from `first` on; zeros after the last query. */
     __device__ __forceinline__ void start(const T *from, int64_t step, int first, int queries) {
         const int lane = (int)threadIdx.x % 32, group = lane / 4, pair = lane % 4;
 #pragma unroll
@@ -95,7 +95,7 @@ template <class T, class TILE> struct flash_warp {
         }
     }
 
-    /* Turns the scores into weights, for the `keys` keys that the block has. */
+    /* Turns the scores into weights. `keys`: the number of keys from this block on. */
     __device__ __forceinline__ void soften_all(float (*scores)[TILE::KF][4], float c, int keys) {
 #pragma unroll
         for (int i = 0; i < TILE::MF; i++) {
@@ -143,7 +143,7 @@ template <class T, class TILE> struct flash_warp {
     }
 };
 
-/* The addresses of one head of one row: grid y is the head, z the row. */
+/* The addresses of one head of one row. The grid's y is the head, its z the row. */
 template <class T> struct flash_place {
     const T *q, *k, *v;
     T *y;
@@ -171,13 +171,13 @@ __device__ __forceinline__ void flash(const struct attention &a, int tk, T *keys
     for (int block = 0; block * TILE::BK < tk; block++) {
         float scores[TILE::MF][TILE::KF][4];
         cp_async_wait<0>();
-        __syncthreads(); /* these keys are visible to all, and all are done with the last values */
+        __syncthreads(); /* all threads see these keys and no longer read the last values */
         load_keys<T, TILE>(values, at.v, a.v_step, block * TILE::BK, tk);
         cp_async_commit();
         w.template score<SM75>(keys, scores);
         w.soften_all(scores, c, tk - block * TILE::BK);
         cp_async_wait<0>();
-        __syncthreads(); /* these values are visible to all, and all are done with these keys */
+        __syncthreads(); /* all threads see these values and no longer read these keys */
         if ((block + 1) * TILE::BK < tk)
             load_keys<T, TILE>(keys, at.k, a.k_step, (block + 1) * TILE::BK, tk);
         cp_async_commit();
@@ -223,8 +223,8 @@ __global__ void __launch_bounds__(TILE::THREADS, 1) attention_flash(const struct
     griddepcontrol_launch();
 }
 
-/* Head, fragments of queries a warp, warps, keys of a block, WHOLE; of one head the one that is
- * expected to be the fastest comes first. */
+/* Columns: head_dim, fragments of queries per warp, warps, keys per block, WHOLE. For each
+ * head_dim, the tile that is expected to be fastest comes first. */
 #define FLASH_TILES(X)                                                                             \
     X(40, 2, 4, 64, false)                                                                         \
     X(40, 1, 4, 64, false)                                                                         \
@@ -266,8 +266,9 @@ extern "C" const struct attention_tile *attention_whole_tiles(int *count) {
     return whole_tiles;
 }
 
-/* WHOLE: a few blocks for every multiprocessor and no more, so that keys and values are loaded as
- * seldom as possible. How queries are distributed changes no query's bits. */
+/* Returns the number of blocks. With WHOLE, each multiprocessor gets only a few, so that keys
+ * and values are loaded as rarely as possible. How queries are distributed does not change their
+ * bits. */
 static int blocks_of(const struct attention *a, const struct attention_tile *tile, bool whole) {
     const int tiles = attention_query_tiles(a, tile);
     const int others = a->heads * a->rows;

@@ -2,20 +2,22 @@
  * channels.
  *
  * A block computes 64 queries for each group of four warps. One further thread only requests tiles:
- * q once, then keys and values in the order in which they are multiplied, into a ring of stages
- * that barriers pass back and forth. TMA sees a head's channels as a dimension of its own, so that
+ * q once, then keys and values in the order in which they are multiplied. They go into a ring of
+ * stages; barriers say when a stage is full and when it is empty. TMA sees a head's channels as a
+ * dimension of its own, so that
  * rows of 64 channels end with zeros and not with the next head. A head of 80 is two such slices,
  * one of 160 three.
  *
- * Scores are products of two operands in shared memory. Their weights stay in registers and are the
+ * Scores are products of two operands in shared memory. The weights made from them stay in
+ * registers and are the
  * left operand of the product with the values, whose rows are read as columns. The next block's
  * scores are computed while the values are summed, and both while weights are computed. The groups
  * take turns in starting products: while one waits for its scores, another has its own and computes
  * exponentials.
  *
  * TMA also loads what lies beyond a row's own length, which may be anything. In the last block of
- * values the requesting thread's warp overwrites that with zeros before it meets its weights, which
- * are 0.
+ * values, the requesting thread's warp overwrites these rows with zeros before they are multiplied
+ * with their weights, which are 0.
  */
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
@@ -26,23 +28,24 @@
 
 template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_, int PASSES_> struct hopper_tile {
     static constexpr int D = D_, GROUPS = GROUPS_, BK = BK_, STAGES = STAGES_;
-    /* Tiles of queries that a block takes one after the other, with the same keys and values. Those
-     * are all loaded, and so are the next queries when they are needed. */
+    /* Tiles of queries that a block computes one after the other, with the same keys and values,
+     * which stay loaded. The queries of later passes are loaded ahead. */
     static constexpr int PASSES = PASSES_;
-    static constexpr int BLOCKS = BLOCKS_; /* at once on a multiprocessor, as registers allow */
+    static constexpr int BLOCKS = BLOCKS_; /* blocks per multiprocessor, as registers allow */
     /* All keys fit one block: one stage for the keys, one for the values. */
     static constexpr bool WHOLE = STAGES == 2;
     static constexpr bool TURNS = GROUPS > 1 && !WHOLE;
     static constexpr int THREADS = 128 * (GROUPS + 1), BQ = 64 * GROUPS;
-    /* The registers of a thread as compiled, and how a multiprocessor's 65,536 are then
-     * distributed. */
+    /* REGISTERS: per thread, as compiled. While the kernel runs, threads that request tiles have
+     * FEW and threads that compute have MANY. */
     static constexpr int REGISTERS = 65536 / THREADS / BLOCKS / 8 * 8;
     static constexpr int FEW = GROUPS > 2 ? 56 : 40;
     static constexpr int MANY = (REGISTERS * (GROUPS + 1) - FEW) / GROUPS / 8 * 8;
-    static constexpr bool DEALS = REGISTERS < 240; /* else all have enough */
+    static constexpr bool DEALS = REGISTERS < 240; /* otherwise all have enough */
     static constexpr int STEPS = (D + 15) / 16, SLICES = (D + 63) / 64;
-    static constexpr int KF = BK / 8, DF = D / 8; /* fragments of keys, of v */
-    /* The unit for exponentials limits the loop of the smallest heads, by a tenth. */
+    static constexpr int KF = BK / 8, DF = D / 8; /* fragments of keys and of v */
+    /* In the loop of the smallest heads, the unit for exponentials is the bottleneck, by a tenth. A
+     * part of the exponentials is therefore computed without it. */
     static constexpr int SPARED = D == 40 && !WHOLE ? 8 : 0;
     static constexpr int Q_SLICE = BQ * ROW_BYTES, SLICE = BK * ROW_BYTES;
     static constexpr int Q_BYTES = SLICES * Q_SLICE, STAGE_BYTES = SLICES * SLICE;
@@ -56,15 +59,15 @@ template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_, int PASSES_> s
 /* The block's position and its parts of the shared memory. */
 struct hopper_block {
     unsigned char *q, *stages;
-    uint64_t *q_full, *full, *empty; /* q_full: one for each pass, the others for every stage */
-    uint64_t *cleared;               /* only zeros after the last value */
+    uint64_t *q_full, *full, *empty; /* q_full: one per pass; full and empty: one per stage */
+    uint64_t *cleared;               /* arrives when zeros follow the last value */
     int first;                       /* query */
     int head, row;
     int keys;   /* of the row */
-    int passes; /* that have queries */
+    int passes; /* passes with queries */
 };
 
-/* The next stage of the ring. */
+/* A position in the ring: the next stage. */
 template <class TILE> struct hopper_ring {
     int stage;
     unsigned parity;
@@ -77,7 +80,8 @@ template <class TILE> struct hopper_ring {
     }
 };
 
-/* Requests `slices` of 64 channels of the tokens from `first` on; zeros after the last token. */
+/* Requests SLICES slices of 64 channels, for the tokens from `first` on; zeros after the last
+ * token. */
 template <int SLICES>
 __device__ __forceinline__ void fetch(const struct hopper_block &b, const CUtensorMap *map,
     int first, unsigned char *to, int slice_bytes, uint64_t *full) {
@@ -90,14 +94,15 @@ __device__ __forceinline__ void fetch(const struct hopper_block &b, const CUtens
 template <class TILE>
 __device__ __forceinline__ void fetch_stage(const struct hopper_block &b, const CUtensorMap *map,
     int block, struct hopper_ring<TILE> *ring) {
-    /* For a new barrier the phase before the first counts as ended. */
+    /* The first wait for a stage returns at once: on a new barrier, the phase before the first
+     * counts as ended. */
     mbarrier_wait(&b.empty[ring->stage], ring->parity ^ 1);
     fetch<TILE::SLICES>(b, map, block * TILE::BK, b.stages + ring->stage * TILE::STAGE_BYTES,
         TILE::SLICE, &b.full[ring->stage]);
     ring->advance();
 }
 
-/* Requests everything; run by one thread. */
+/* Requests all tiles; run by one thread. */
 template <class TILE>
 __device__ __forceinline__ void produce(const struct hopper_block &b, const CUtensorMap *q_map,
     const CUtensorMap *k_map, const CUtensorMap *v_map) {
@@ -117,7 +122,7 @@ __device__ __forceinline__ void produce(const struct hopper_block &b, const CUte
             TILE::Q_SLICE, b.q_full + pass);
 }
 
-/* Writes zeros after the last value; run by the warp whose first lane has requested everything. */
+/* Writes zeros after the last value. Run by the warp whose first lane has requested all tiles. */
 template <class TILE> __device__ __forceinline__ void clear_values(const struct hopper_block &b) {
     const int blocks = (b.keys + TILE::BK - 1) / TILE::BK, last = 2 * blocks - 1;
     const int stage = last % TILE::STAGES, there = b.keys - (blocks - 1) * TILE::BK;
@@ -133,15 +138,15 @@ template <class TILE> __device__ __forceinline__ void clear_values(const struct 
         mbarrier_arrive(b.cleared);
 }
 
-/* A warp's state: 16 queries. */
+/* The state of a warp, which computes 16 queries. */
 template <class T, class TILE> struct hopper_warp {
     float scores[TILE::KF][4], sums[TILE::DF][4];
     uint32_t weights[TILE::BK / 16][4];
     float largest[2], total[2];
-    const unsigned char *q; /* of the warp's group */
+    const unsigned char *q; /* queries of the warp's group */
     struct hopper_ring<TILE> ring;
     int query; /* the first */
-    int group; /* of four warps */
+    int group; /* number of the warp's group of four */
 
     /* Waits for this group's turn to start products. */
     __device__ __forceinline__ void wait_turn() const {
@@ -149,8 +154,8 @@ template <class T, class TILE> struct hopper_warp {
             turn_wait(1 + group);
     }
 
-    /* Gives the turn to the next group. The turn that the last group would give after the last
-     * block of keys is awaited by none. */
+    /* Gives the turn to the next group. After the last block of keys, the last group keeps it,
+     * because no group waits for it. */
     __device__ __forceinline__ void give_turn(bool last) const {
         if constexpr (TILE::TURNS)
             if (group < TILE::GROUPS - 1 || !last)
@@ -161,7 +166,7 @@ template <class T, class TILE> struct hopper_warp {
     __device__ __forceinline__ int receive(const struct hopper_block &b) {
         const int stage = ring.stage;
         mbarrier_wait(&b.full[stage], ring.parity);
-        __syncwarp(); /* lanes wait by themselves */
+        __syncwarp(); /* lanes leave the wait independently */
         ring.advance();
         return stage;
     }
@@ -171,7 +176,7 @@ template <class T, class TILE> struct hopper_warp {
             mbarrier_arrive(&b.empty[stage]);
     }
 
-    /* Starts scores = q k^T; returns the keys' stage. */
+    /* Starts scores = q k^T. Returns the stage of the keys. */
     __device__ __forceinline__ int start_scores(const struct hopper_block &b) {
         const int stage = receive(b);
         const unsigned char *k = b.stages + stage * TILE::STAGE_BYTES;
@@ -185,7 +190,7 @@ template <class T, class TILE> struct hopper_warp {
         return stage;
     }
 
-    /* Starts sums += weights v; returns the values' stage. */
+    /* Starts sums += weights v. Returns the stage of the values. */
     __device__ __forceinline__ int start_sums(const struct hopper_block &b) {
         const int stage = receive(b);
         const unsigned char *v = b.stages + stage * TILE::STAGE_BYTES;
@@ -200,7 +205,7 @@ template <class T, class TILE> struct hopper_warp {
         return stage;
     }
 
-    /* Hides the scores beyond the row's keys, when the scores of block `block` are ready. */
+    /* Hides the scores beyond the row's keys. Call when the scores of block `block` are ready. */
     __device__ __forceinline__ void hide(const struct hopper_block &b, int block) {
         const int keys = b.keys - block * TILE::BK;
         wgmma_hold<4 * TILE::KF>(&scores[0][0]);
@@ -214,7 +219,7 @@ template <class T, class TILE> struct hopper_warp {
             pack_weights<T>(scores + 2 * t, weights[t]);
     }
 
-    /* Computes its queries of the pass, from the ring's first stage on. */
+    /* Computes the warp's queries of one pass. Reads the ring from its first stage on. */
     __device__ __forceinline__ void consume(
         const struct attention &a, const struct hopper_block &b, int pass) {
         const float c = a.scale * 1.4426950408889634f; /* log2 e */
@@ -222,7 +227,7 @@ template <class T, class TILE> struct hopper_warp {
         clear_fragments<TILE::KF>(scores);
         clear_fragments<TILE::DF>(sums);
         mbarrier_wait(b.q_full + pass, 0);
-        __syncwarp(); /* lanes leave the wait by themselves; a turn takes whole warps */
+        __syncwarp(); /* lanes leave the wait independently; a turn needs whole warps */
         if (TILE::TURNS && group == TILE::GROUPS - 1)
             turn_give(1); /* the first turn of the first group */
         wait_turn();
@@ -242,7 +247,7 @@ template <class T, class TILE> struct hopper_warp {
             release(b, keys);
             hide(b, block);
             soften<TILE::KF, false, TILE::SPARED>(scores, c, largest, total, shrink);
-            wgmma_wait_after(total[0] + total[1]); /* the sums go on while weights are computed */
+            wgmma_wait_after(total[0] + total[1]); /* sums continue while weights are computed */
             wgmma_wait<0>();
             wgmma_hold<4 * TILE::DF>(&sums[0][0]);
             release(b, values);
@@ -254,8 +259,8 @@ template <class T, class TILE> struct hopper_warp {
         start_sums(b);
         wgmma_wait<0>();
         wgmma_hold<4 * TILE::DF>(&sums[0][0]);
-        /* If all scores are -inf, the weights and their sum are 0, except for spared weights; the
-         * sum is then set to NaN. */
+        /* If all scores are -inf, the result must be NaN. Their weights and the sum are 0, which
+         * gives 0 / 0, but spared weights are never 0. The sum is therefore set to NaN. */
         if constexpr (TILE::SPARED > 0)
 #pragma unroll
             for (int r = 0; r < 2; r++)
@@ -328,8 +333,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     }
 }
 
-/* Head, groups, keys of a block, stages (2: all keys in one block), blocks at once, passes; of each
- * head first what was fastest on an H100. */
+/* Columns: head_dim, groups, keys per block, stages (2: all keys in one block), blocks per
+ * multiprocessor, passes. For each head_dim, the tile that was fastest on an H100 comes first. */
 #define TILES(X)                                                                                   \
     X(40, 3, 128, 4, 1, 1)                                                                         \
     X(40, 3, 64, 4, 1, 1)                                                                          \
@@ -369,8 +374,8 @@ extern "C" const struct attention_tile *attention_hopper_tiles(int *count) {
     return tiles;
 }
 
-/* Describes [row][token][head][channel], tokens `step` elements apart, in boxes of 64 channels of
- * one head of `box_tokens` tokens. */
+/* Describes [row][token][head][channel], with tokens `step` elements apart. A box has 64 channels
+ * of one head, of `box_tokens` tokens. */
 static bool encode_heads(CUtensorMap *map, const struct attention *a, const void *data, int tokens,
     int64_t step, int box_tokens, enum dtype dtype, struct error *err) {
     const cuuint64_t sizes[] = { (cuuint64_t)a->d, (cuuint64_t)a->heads, (cuuint64_t)tokens,

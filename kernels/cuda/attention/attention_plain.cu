@@ -17,11 +17,11 @@
 #define BLOCK_QUERIES (WARPS * QUERIES)
 #define KEYS 32
 #define CHUNK 64
-#define PITCH (CHUNK + 1) /* lane j reads line j: all banks */
+#define PITCH (CHUNK + 1) /* lane j reads line j: no bank conflicts */
 
 struct plain_shared {
     float q[BLOCK_QUERIES][CHUNK];
-    float line[KEYS][PITCH]; /* of keys, then of values */
+    float line[KEYS][PITCH]; /* first of keys, then of values */
     float4 weights[WARPS][KEYS];
 };
 
@@ -32,7 +32,8 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-/* to[lines][pitch] = channels first .. first + CHUNK of `there` tokens; zeros beyond both. */
+/* to[lines][pitch] = channels first .. first + CHUNK of `there` tokens; zeros after the last token
+ * and the last channel. */
 template <class T>
 __device__ __forceinline__ void load_chunk(float *to, int lines, int pitch, const T *from,
     int64_t step, int there, int first, int channels) {
@@ -62,8 +63,8 @@ __device__ __forceinline__ void score_chunk(
     }
 }
 
-/* Grid: x tiles of queries, y heads * slices, z rows. CHUNKS: the chunks of a slice of the
- * outputs. */
+/* Grid: x tiles of queries, y heads * slices, z rows. CHUNKS: chunks per slice of the output
+ * channels. */
 template <class T, int CHUNKS>
 __global__ void __launch_bounds__(THREADS, 1)
     attention_plain(const struct attention a, int slices) {
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         float scores[QUERIES] = {}, weights[QUERIES];
         int visible[QUERIES];
         for (int c = 0; c < chunks; c++) {
-            __syncthreads(); /* all are done with the present contents */
+            __syncthreads(); /* no thread reads the old contents any more */
             if (chunks > 1 || first == 0)
                 load_chunk(&s->q[0][0], BLOCK_QUERIES, CHUNK, q, a.q_step, queries, c * CHUNK, a.d);
             load_chunk(&s->line[0][0], KEYS, PITCH, k + (int64_t)first * a.k_step, a.k_step, here,
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             visible[i] = a.causal ? min(here, mine + i + 1 - first) : here;
             const float score = lane < visible[i] ? scores[i] * a.scale : MINUS_INFINITY;
             const float now = fmaxf(largest[i], warp_max(score));
-            /* If all scores so far are -inf, any finite number will do. */
+            /* If all scores so far are -inf, any finite number can be the base. */
             const float base = now == MINUS_INFINITY ? 0.0f : now;
             const float shrink = expf(largest[i] - base);
             weights[i] = lane < visible[i] ? expf(score - base) : 0.0f;

@@ -50,8 +50,8 @@ __device__ __forceinline__ void load_lines(
     }
 }
 
-/* A warp's state: 16 queries, from line `query` of the block on, by its column's keys and then
- * channels. */
+/* The state of a warp. It computes 16 queries, from line `query` of the block on: first their
+ * scores for its column's keys, then the sums of its column's channels. */
 template <class T, class TILE, bool SM75> struct wide_warp {
     float sums[TILE::DF][4], largest[2], total[2];
     int lane, query, column;
@@ -66,7 +66,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
         total[0] = total[1] = 0.0f;
     }
 
-    /* scores = q k^T of the column's keys; -inf for those from `here` on. */
+    /* scores = q k^T for the column's keys; -inf for keys from `here` on. */
     __device__ __forceinline__ void score(
         const T *q, const T *k, int d, int here, float (*scores)[4]) const {
         const int pitch = wide_pitch(d), steps = wide_chunks(d) / 2;
@@ -86,7 +86,8 @@ template <class T, class TILE, bool SM75> struct wide_warp {
         hide_keys<TILE::KF>(scores, seen, seen);
     }
 
-    /* Writes the column's largest scores, for the other columns: [BQ] per column. */
+    /* Writes the largest score of each query in this column, for the other columns: [BQ] per
+     * column. */
     __device__ __forceinline__ void tell(const float (*scores)[4], float *maxima) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -128,7 +129,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
         shrink_sums<TILE::DF>(sums, shrink);
     }
 
-    /* sums += weights v of the column's channels. */
+    /* sums += weights v, for the column's channels. */
     __device__ __forceinline__ void gather(const T *weights, const T *v, int d) {
         const int pitch = wide_pitch(d), first = column * TILE::CPW;
         const T *line = v + lane % 16 * pitch + first + lane / 16 * 8;
@@ -147,7 +148,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
         }
     }
 
-    /* y = sums / total, of all columns' totals. */
+    /* y = sums / total, where total is the sum of all columns' totals. */
     __device__ __forceinline__ void finish(float *totals, T *y, int64_t step, int queries, int d) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
     for (int block = 0; block * TILE::BK < tk; block++) {
         float scores[TILE::KF][4];
         cp_async_wait<0>();
-        __syncthreads(); /* these keys are there for all, and all are done with the last values */
+        __syncthreads(); /* all threads see these keys and no longer read the last values */
         load_lines<T, TILE>(values, TILE::BK, v, a.v_step, block * TILE::BK, tk, a.d);
         cp_async_commit();
         w.score(q, keys, a.d, tk - block * TILE::BK, scores);
@@ -210,7 +211,7 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
         __syncthreads();
         w.soften(scores, maxima, c, weights);
         cp_async_wait<0>();
-        __syncthreads(); /* values and weights are visible, and all are done with these keys */
+        __syncthreads(); /* all see values and weights and no longer read these keys */
         if ((block + 1) * TILE::BK < tk)
             load_lines<T, TILE>(keys, TILE::BK, k, a.k_step, (block + 1) * TILE::BK, tk, a.d);
         cp_async_commit();
@@ -220,9 +221,9 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
     griddepcontrol_launch();
 }
 
-/* Warps of queries, columns, channels of a column, keys of a block, and whether heads of that many
- * channels fit sm_75's 64 KiB. Of the tiles that fit a head, the one that is expected to be fastest
- * comes first. */
+/* Fields: warps of queries, columns, channels per column, keys per block, and whether heads of that
+ * many channels fit in sm_75's 64 KiB. Of the tiles that fit a head, the one that is expected to be
+ * fastest comes first. */
 #define TILES(X)                                                                                   \
     X(4, 1, 64, 64, true)                                                                          \
     X(4, 1, 128, 64, true)                                                                         \

@@ -4,9 +4,10 @@
  *   dq[i] = sum over j of ds[i][j] k[j];  dk[j] = sum over i of ds[i][j] q[i];
  *   dv[j] = sum over i of p[i][j] dy[i].
  *
- * Work is cut into tiles of SIDE queries by SIDE keys, one pair per thread. The first kernel takes
- * SIDE queries through the keys twice: for the denominator of p and the mean, which it leaves in
- * the workspace, and for dq. The second kernel takes SIDE keys through the queries.
+ * Work is divided into tiles of SIDE queries by SIDE keys, one pair per thread. A block of the
+ * first kernel has SIDE queries and walks over the keys twice: first for the denominator of p and
+ * the mean, which it writes to the workspace, then for dq. A block of the second kernel has SIDE
+ * keys and walks over the queries, for dk and dv.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -24,8 +25,8 @@ struct query {
 };
 
 struct attention {
-    const void *q, *k, *v, *dy; /* at the first head's first channel */
-    void *dq, *dk, *dv;         /* as above; dk and dv may be NULL */
+    const void *q, *k, *v, *dy; /* at channel 0 of head 0 */
+    void *dq, *dk, *dv;         /* like q, k and v; dk and dv may be NULL */
     const int *lengths;         /* or NULL */
     struct query *queries;      /* [rows][heads][tq] */
     int tq, tk, heads, d;
@@ -34,7 +35,7 @@ struct attention {
     bool causal, accumulate;
 };
 
-/* What a block works on: [row][head][SIDE tokens]. */
+/* The part of the work that a block does: [row][head][SIDE tokens]. */
 struct place {
     int64_t row;
     int head, first, length; /* length: the row's keys */
@@ -66,7 +67,8 @@ static size_t shared_bytes(int d) {
     return (size_t)(4 * SIDE * (d + 1) + 2 * PAIRS) * sizeof(float);
 }
 
-/* to[SIDE][d + 1] = tokens first .. of one head; zeros from `end` on, where nothing is read. */
+/* to[SIDE][d + 1] = tokens first .. of one head; zeros for tokens from `end` on, which are not
+ * read. */
 template <class T>
 __device__ __forceinline__ void load(const void *from, int64_t row, int tokens, int step, int head,
     int first, int end, int d, float *to) {
@@ -86,7 +88,7 @@ __device__ __forceinline__ float dot(const float *a, const float *b, int d) {
     return sum;
 }
 
-/* The score of this thread's pair, and dy . v. */
+/* Returns the score of this thread's pair. *slope = dy . v. */
 __device__ __forceinline__ float score_of(
     const struct attention &a, const struct tiles &t, float *slope) {
     const int i = (int)threadIdx.x / SIDE * (a.d + 1), j = (int)threadIdx.x % SIDE * (a.d + 1);
@@ -98,7 +100,7 @@ template <class T> __device__ __forceinline__ void put(T *at, float x, bool accu
     *at = from_float<T>(accumulate ? to_float(*at) + x : x);
 }
 
-/* PER: elements of SIDE tokens that a thread sums. */
+/* Computes `queries` and dq. PER: elements of the SIDE x d outputs that one thread sums. */
 template <class T, int PER>
 __global__ void __launch_bounds__(THREADS, 2) queries(const struct attention a) {
     DYNAMIC_SHARED(float, shared);
@@ -112,8 +114,8 @@ __global__ void __launch_bounds__(THREADS, 2) queries(const struct attention a) 
     struct query *kept = a.queries + (at.row * a.heads + at.head) * a.tq + at.first;
     load<T>(a.q, at.row, a.tq, a.step_q, at.head, at.first, a.tq, a.d, t.q);
     load<T>(a.dy, at.row, a.tq, a.step_dy, at.head, at.first, a.tq, a.d, t.dy);
-    /* For query `thread`, if that is below SIDE: its largest score so far, and sums relative to
-     * that. */
+    /* For query `thread`, if `thread` < SIDE: its largest score so far, and sums relative to that
+     * score. */
     float largest = -INFINITY, total = 0.0f, mean = 0.0f, slope;
     for (int first = 0; first < end; first += SIDE) {
         load<T>(a.k, at.row, a.tk, a.step_k, at.head, first, at.length, a.d, t.k);
@@ -181,8 +183,8 @@ __global__ void __launch_bounds__(THREADS) keys(const struct attention a) {
     float dk[PER] = {}, dv[PER] = {};
     load<T>(a.k, at.row, a.tk, a.step_k, at.head, at.first, at.length, a.d, t.k);
     load<T>(a.v, at.row, a.tk, a.step_v, at.head, at.first, at.length, a.d, t.v);
-    /* With a causal mask, no query before a key sees it. Beyond a row's length there is nothing to
-     * do. */
+    /* With a causal mask, no query before a key sees that key. Keys beyond the row's length are
+     * seen by no query. */
     const int end = at.first < at.length ? a.tq : 0;
     for (int first = a.causal ? at.first : 0; first < end; first += SIDE) {
         load<T>(a.q, at.row, a.tq, a.step_q, at.head, first, a.tq, a.d, t.q);

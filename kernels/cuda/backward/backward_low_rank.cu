@@ -1,7 +1,7 @@
 /* The backward of low_rank. For each token, each term and each of its ranks
  *   u = sum over taps and k of x[pixel(token, tap)][k] down[r][tap][k],
  *   v = scale * sum over j of up[j][r] dy[token][first + j]
- * go to the workspace; then, with one thread an element of each gradient,
+ * go to the workspace. Then one thread computes each element of the gradients:
  *   d_up[j][r] += scale * sum over tokens of dy[token][first + j] u[token][r];
  *   d_down[r][tap][k] += sum over tokens of v[token][r] x[pixel(token, tap)][k];
  *   dx[pixel][k] (+)= sum over terms, taps and ranks of v[a token that reads it][r]
@@ -15,7 +15,7 @@
 
 #define THREADS 128
 #define WARPS (THREADS / 32)
-#define TERMS 8 /* terms of a launch; dx is rounded between launches */
+#define TERMS 8 /* terms per launch; dx is rounded between launches */
 
 struct term {
     const float *down, *up;
@@ -30,7 +30,7 @@ struct low_rank {
     void *dx;
     int64_t pixels, tokens; /* of all rows */
     int h, w, h_out, w_out, k, channels;
-    int lines, taps, stride, before, scale; /* of the walk, as in backward_product.cu */
+    int lines, taps, stride, before, scale; /* geometry, as in backward_product.cu */
     bool accumulate;
     int count;
     struct term terms[TERMS];
@@ -43,7 +43,7 @@ __device__ __forceinline__ int source(
     return at < 0 || at >= limit ? -1 : at / a.scale;
 }
 
-/* The pixel that a tap of a token reads, or -1. */
+/* Returns the pixel that tap `tap` of a token reads, or -1. */
 __device__ __forceinline__ int64_t pixel_of(const struct low_rank &a, int64_t token, int tap) {
     if (a.taps == 1)
         return token;
@@ -53,12 +53,12 @@ __device__ __forceinline__ int64_t pixel_of(const struct low_rank &a, int64_t to
     return i < 0 || j < 0 ? -1 : (row * a.h + i) * a.w + j;
 }
 
-/* Where inner element `inner` of lane `lane` lies in panels of [width][16]. */
+/* Returns the index of element `inner` of lane `lane` in panels of [width][16]. */
 __device__ __forceinline__ int64_t panel_at(int lane, int64_t inner, int64_t width) {
     return (lane / LOW_RANK_PANEL * width + inner) * LOW_RANK_PANEL + lane % LOW_RANK_PANEL;
 }
 
-/* u and v. Block x is a token; a warp takes a rank of the term of block y. */
+/* Computes u and v. Block x is a token, block y a term; a warp computes one rank at a time. */
 template <class T> __global__ void __launch_bounds__(THREADS, 2) ranks(const struct low_rank a) {
     griddepcontrol_wait();
     griddepcontrol_launch();
@@ -85,7 +85,8 @@ template <class T> __global__ void __launch_bounds__(THREADS, 2) ranks(const str
     }
 }
 
-/* Block y is a term; a thread has an element of d_up, in f64: there may be many tokens. */
+/* Computes d_up. Block y is a term. A thread sums one element, in f64 because there may be many
+ * tokens. */
 template <class T> __global__ void __launch_bounds__(THREADS) ups(const struct low_rank a) {
     griddepcontrol_wait();
     griddepcontrol_launch();
@@ -120,7 +121,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) downs(const struct
     t.d_down[panel_at(r, inner, width)] += (float)sum;
 }
 
-/* The term's contribution to channel c of a pixel through one token and tap. */
+/* Returns what the term adds to one channel of a pixel through one token. `inner` is tap * k +
+ * channel. */
 __device__ __forceinline__ float through(
     const struct low_rank &a, const struct term &t, int64_t token, int inner) {
     float sum = 0.0f;
@@ -166,7 +168,7 @@ static unsigned blocks_for(int64_t items) {
     return (unsigned)(blocks < 65535 ? blocks : 65535);
 }
 
-/* Runs some of the terms and rows. */
+/* Runs the kernels for the terms and rows of `a`. */
 template <class T> static bool run(const struct low_rank *a, struct error *err) {
     const char *name = "low_rank_backward";
     int64_t most_up = 0, most_down = 0;
@@ -187,7 +189,8 @@ template <class T> static bool run(const struct low_rank *a, struct error *err) 
                launch(inputs<T>, dim3(blocks_for(a->pixels * a->k)), THREADS, 0, name, err, *a));
 }
 
-/* Fills a's terms from `first` on. Returns the floats of the workspace that they take per token. */
+/* Puts the terms from `first` on into `a`, at most TERMS. Returns the workspace floats that they
+ * need per token. */
 static int64_t take_terms(
     const struct low_rank_backward_args *args, int first, struct low_rank *a) {
     int64_t floats = 0;
@@ -207,7 +210,7 @@ static int64_t take_terms(
     return floats;
 }
 
-/* Takes as many rows at a time as the workspace has room for. */
+/* Computes as many rows at a time as fit in the workspace. */
 template <class T>
 static bool run_rows(struct low_rank all, int64_t rows, int64_t floats, struct error *err) {
     const int64_t tokens = all.tokens / rows, pixels = all.pixels / rows;
@@ -267,7 +270,7 @@ extern "C" bool cuda_low_rank_backward(
     const struct low_rank_backward_args *args, struct error *err) {
     const struct tensor *in = args->dx ? args->dx : args->x;
     if (!in)
-        return true; /* nothing is wanted */
+        return true; /* no gradient is wanted */
     struct low_rank a = low_rank_of(args, in);
     for (int first = 0; first < args->count; first += a.count) {
         const int64_t floats = take_terms(args, first, &a);

@@ -1,10 +1,12 @@
-/* The backward of group_norm and layer_norm. A share is the elements with one mean: a token, or one
- * group of one row. With n = (x - mean) scale, h = gamma n + beta, dh the gradient of h and g = dh
+/* The backward of group_norm and layer_norm. A share is the set of elements that have one mean: a
+ * token, or one group of one row. With n = (x - mean) scale, h = gamma n + beta, dh the gradient of
+ * h and g = dh
  * gamma:
  *   dx = scale (g - mean(g) - n mean(g n));  dgamma += sum of dh n;  dbeta += sum of dh.
  *
- * There are three steps, through the workspace: the values of each share; the parameters' sums, in
- * pieces of pixels and then over the pieces, in order; dx, which comes last because it may be dy.
+ * There are three steps, which pass results through the workspace. First the values of each share;
+ * then the parameters' gradients, summed over pieces of pixels and then over the pieces, in order;
+ * last dx, because it may be dy.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
@@ -14,16 +16,16 @@
 #include "kernels/cuda/reduce.cuh"
 
 #define THREADS 256
-#define COLUMNS 32 /* channels of a block that sums parameters */
+#define COLUMNS 32 /* channels per block that sums parameters */
 #define LINES (THREADS / COLUMNS)
-#define PIECE 512 /* pixels that such a block sums */
+#define PIECE 512 /* pixels per block that sums parameters */
 
-/* shift + mean is the mean; g and gn are the means of g and of g n. */
+/* The values of a share. Its mean is shift + mean; g and gn are the means of g and of g n. */
 struct share {
     float shift, mean, scale, g, gn;
 };
 
-/* x as [rows][pixels][groups][width]. */
+/* The arguments. x is [rows][pixels][groups][width]. */
 struct norm {
     const void *dy, *x;
     const float *gamma, *beta; /* beta is read only with silu */
@@ -38,7 +40,7 @@ struct norm {
     bool silu, accumulate;
 };
 
-/* dh of one element, and *normal: its n. */
+/* Returns dh of one element; *normal is its n. */
 template <class T>
 __device__ __forceinline__ float before_activation(
     const struct norm &a, int64_t at, int channel, const struct share &s, float *normal) {
@@ -49,8 +51,8 @@ __device__ __forceinline__ float before_activation(
     return dy * activation_slope(fmaf(*normal, a.gamma[channel], a.beta[channel]), ACTIVATION_SILU);
 }
 
-/* g of one element, rounded by itself: a share of one element has dx = 0 only if g - mean(g) is not
- * computed in one operation from the two factors of g. */
+/* Returns g of one element, rounded. For a share of one element, g - mean(g) must be exactly 0; a
+ * fused multiply-add of the two factors of g would not give 0. */
 template <class T>
 __device__ __forceinline__ float before_norm(
     const struct norm &a, int64_t at, int channel, const struct share &s, float *normal) {
@@ -58,7 +60,7 @@ __device__ __forceinline__ float before_norm(
     return __fmul_rn(a.gamma[channel], dh);
 }
 
-/* Block x is a share. */
+/* Computes the values of the shares. Block x is a share. */
 template <class T> __global__ void __launch_bounds__(THREADS) norm_shares(const struct norm a) {
     DYNAMIC_SHARED(float, scratch); /* [32] */
     griddepcontrol_wait();
@@ -91,8 +93,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) norm_shares(const 
         a.shares[blockIdx.x] = s;
 }
 
-/* Grid: x counts COLUMNS channels, y pieces of all rows' pixels; a block takes LINES pixels at a
- * time. */
+/* Sums the parameters' gradients in pieces. Grid: x groups of COLUMNS channels, y pieces of the
+ * pixels of all rows. A block takes LINES pixels at a time. */
 template <class T> __global__ void __launch_bounds__(THREADS) norm_parts(const struct norm a) {
     DYNAMIC_SHARED(float, sums); /* [2][LINES][COLUMNS] */
     griddepcontrol_wait();
@@ -123,7 +125,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) norm_parts(const s
     part[a.channels + channel] = beta;
 }
 
-/* One channel per thread. */
+/* Adds up the pieces, one channel per thread. */
 __global__ void __launch_bounds__(THREADS) norm_parameters(const struct norm a) {
     griddepcontrol_wait();
     griddepcontrol_launch();
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(THREADS) norm_parameters(const struct norm a) 
         a.dbeta[channel] += beta;
 }
 
-/* One element per thread. */
+/* Computes dx, one element per thread at a time. */
 template <class T> __global__ void __launch_bounds__(THREADS) norm_input(const struct norm a) {
     griddepcontrol_wait();
     griddepcontrol_launch();
@@ -207,7 +209,7 @@ extern "C" bool cuda_group_norm_backward(
     return CALL_FOR_DTYPE(args->x->dtype, run, &a, "group_norm_backward", err);
 }
 
-/* A token is a row of one pixel and one group. */
+/* Computed as a group norm in which each token is a row of one pixel and one group. */
 extern "C" bool cuda_layer_norm_backward(
     const struct layer_norm_backward_args *args, struct error *err) {
     struct norm a = {};

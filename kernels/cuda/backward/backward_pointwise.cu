@@ -1,5 +1,5 @@
 /* The backward of activations, geglu, concat and embedding, and dropout: one element per thread at
- * a time. Every loop strides over the grid, so a grid need not cover its work. */
+ * a time. Every loop strides over the grid, so a grid may be smaller than the work. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -119,7 +119,8 @@ extern "C" bool cuda_concat_backward(const struct concat_backward_args *args, st
 
 /* ---- embedding: dtable[ids[i]] += dy[i], dpositions[i % width] += dy[i] ---- */
 
-/* A block gathers one row of the table and adds its tokens in order. */
+/* A block computes one row of dtable or dpositions: it finds the tokens that use this row and adds
+ * them in order. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) embedding_backward(
     const T *dy, const int *ids, int tokens, int width, bool by_position, float *table, int c) {
@@ -166,7 +167,7 @@ struct dropout {
     uint64_t seed, step;
     uint32_t layer, least; /* the smallest word that is kept */
     float scale;
-    bool accumulate, is_word; /* is_word: four elements of x, and of y, are one word of memory */
+    bool accumulate, is_word; /* is_word: four elements of x and y form one aligned word */
 };
 
 /* A thread draws four words, for four elements. y may be x. */
@@ -202,7 +203,7 @@ template <class T> static bool dropout_of(const struct dropout_args *args, struc
     d.seed = *args->seed;
     d.step = *args->step;
     d.layer = args->layer;
-    /* p is at most 1 - 2^-24. */
+    /* p is at most 1 - 2^-24, so this fits in 32 bits. */
     d.least = (uint32_t)ceil((double)args->p * 4294967296.0);
     d.scale = (float)(1.0 / (1.0 - (double)args->p));
     d.accumulate = args->accumulate;

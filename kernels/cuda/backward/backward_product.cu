@@ -5,8 +5,8 @@
  *                        W[c_out][tap][c_in]
  *   dw[c_out][tap][c_in] += sum over the output pixels of all rows of dy[c_out] x[source][c_in]
  *
- * A linear layer is a 1x1 convolution of one line of pixels. The order of the sums does not depend
- * on the other rows: first STEP products are summed, then such sums.
+ * A linear layer is a 1x1 convolution of one line of pixels. Products are summed in groups of STEP,
+ * then the groups' sums are added. This order does not depend on the other rows.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/gemm.h"
@@ -15,10 +15,10 @@
 #include "kernels/cuda/ptx.cuh"
 
 #define THREADS 256
-#define TILE 64 /* by TILE outputs of a block, EACH by EACH of a thread */
+#define TILE 64 /* TILE x TILE outputs per block, EACH x EACH per thread */
 #define EACH 4
 #define STEP 16
-#define COLUMNS 32 /* channels of a block that sums them */
+#define COLUMNS 32 /* channels per block of column_sums */
 #define LINES (THREADS / COLUMNS)
 
 struct layer {
@@ -32,7 +32,7 @@ struct layer {
     bool geglu, accumulate;
 };
 
-/* The pixel that tap `tap` of output `out` reads in a line of `size` pixels (kernels.h's
+/* Returns the pixel that tap `tap` of output `out` reads in a line of `size` pixels (kernels.h's
  * conv_kind), or -1 for zeros. */
 __device__ __forceinline__ int source(
     const struct layer &a, int out, int tap, int size, int size_out) {
@@ -40,13 +40,14 @@ __device__ __forceinline__ int source(
     return at < 0 || at >= limit ? -1 : at / a.scale;
 }
 
-/* The first output whose tap `tap` reads pixel `in`; with scale 2, the next one may read it too. */
+/* Returns the first output whose tap `tap` reads pixel `in`. With scale 2, the output after it may
+ * read the pixel too. */
 __device__ __forceinline__ int first_reader(const struct layer &a, int in, int tap) {
     const int at = in * a.scale - tap + a.before;
     return a.stride == 2 ? at >> 1 : at;
 }
 
-/* One of the products. */
+/* The product for dx. */
 template <class T> struct input_gradient {
     static __device__ __forceinline__ int64_t height(const struct layer &a) {
         return a.pixels_in;
@@ -116,7 +117,8 @@ template <class T> struct weight_gradient {
     }
 };
 
-/* Block x counts tiles of the height, y of the width. A thread has every 16th line and column. */
+/* Computes a product. Block x counts tiles of its height, block y tiles of its width. A thread has
+ * every 16th line and column of a tile. */
 template <class P> __global__ void __launch_bounds__(THREADS, 2) product(const struct layer a) {
     DYNAMIC_SHARED(float, shared); /* [STEP][TILE + 1] of the left factor, then of the right */
     float *const left = shared, *const right = shared + STEP * (TILE + 1);
@@ -128,8 +130,8 @@ template <class P> __global__ void __launch_bounds__(THREADS, 2) product(const s
     griddepcontrol_launch();
     for (int64_t l0 = 0; l0 < depth; l0 += STEP) {
         for (int e = (int)threadIdx.x; e < STEP * TILE; e += THREADS) {
-            /* Neighbours in memory go to neighbours in the warp; for the left factor of dx those
-             * are along l. */
+            /* Adjacent threads read adjacent memory. In the left factor of dx, adjacent memory runs
+             * along l. */
             const int l = e % STEP, i = e / STEP, m = e / TILE, j = e % TILE;
             left[l * (TILE + 1) + i] = i0 + i < height && l0 + l < depth
                                            ? P::left(a, i0 + i, l0 + l)
@@ -170,8 +172,8 @@ template <class P> __global__ void __launch_bounds__(THREADS, 2) product(const s
         }
 }
 
-/* out[row * out_step + c] (+)= sum over the row's pixels of dy. Block x has COLUMNS channels, y is
- * a row. */
+/* out[row * out_step + c] (+)= sum over the row's pixels of dy. Block x has COLUMNS channels; block
+ * y is a row. */
 template <class T, class OUT>
 __global__ void __launch_bounds__(THREADS)
     column_sums(const T *dy, int64_t pixels, int c, OUT *out, int64_t out_step, bool accumulate) {

@@ -58,7 +58,7 @@ static bool are_words(const void *a, const void *b, const void *c, const void *d
 
 #define MSE_ROWS 64
 
-/* Passed by value: nothing has to be uploaded. */
+/* The arguments, passed by value so that nothing has to be uploaded. */
 struct mse {
     const float *prediction, *target;
     float *loss, *d_prediction; /* d_prediction may be NULL */

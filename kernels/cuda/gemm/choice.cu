@@ -1,9 +1,10 @@
 /* Which kernel computes a linear layer or convolution: all candidates, a static model of their
  * time, and the table of candidates that a tuner selected.
  *
- * The model counts waves of blocks over the multiprocessors, the trip of a split sum's parts
- * through memory, and the end of a block if no other block computes meanwhile. It knows nothing of
- * caches and is only meant to be reasonable: the tuner measures. gemm_hopper.cu has one of its own.
+ * The model adds up the waves of blocks over the multiprocessors, the transfer of a split sum's
+ * parts through memory, and the end of a block if no other block computes meanwhile. It ignores
+ * caches and is only meant to be reasonable, because the tuner measures. gemm_hopper.cu has a model
+ * of its own.
  */
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/tune/selections.cuh"
@@ -11,21 +12,22 @@
 
 #include <stdio.h>
 
-/* Rows for which path and split are chosen, whatever the batch: one image and its unconditional
- * twin. */
+/* Path and split are chosen for this number of rows, whatever the batch: one image with
+ * guidance. */
 #define NOMINAL_ROWS 2
 
-/* Channels from which on Hopper's kernel is the static choice: of its narrowest tile. */
+/* From this many channels on, the static choice is Hopper's kernel. This is the width of its
+ * narrowest tile. */
 #define HOPPER_CHANNELS 64
 
-/* microseconds, and bytes or operations per microsecond */
+/* Microseconds, and bytes per microsecond. */
 #define LAUNCH_US 3.0
 #define PARTIAL_BYTES_PER_US 2.5e6
-/* The same over the shared memory of clusters: two barriers and a trip; bytes of all clusters
- * together. */
+/* The same for parts that are added in the shared memory of clusters: two barriers and one
+ * transfer. The bytes are those of all clusters together. */
 #define CLUSTER_US 1.5
 #define CLUSTER_BYTES_PER_US 2.6e6
-/* Outputs a microsecond that a multiprocessor finishes after their sums. */
+/* Outputs per microsecond that a multiprocessor finishes after their sums. */
 #define END_PER_US 2e4
 
 static bool same_shape(const struct gemm_shape *a, const struct gemm_shape *b) {
@@ -70,7 +72,8 @@ bool gemm_is_clustered(const struct gemm_candidate *c) {
            (c->path == GEMM_HOPPER && gemm_hopper_clusters(c));
 }
 
-/* Multiply-adds of tensor cores one multiprocessor does in a microsecond, in practice. */
+/* Returns the multiply-adds per microsecond that the tensor cores of one multiprocessor do in
+ * practice. */
 static double multiprocessor_rate(void) {
     const int capability = cuda_get_properties()->capability;
     return capability >= 100 ? 3.0e6 : capability >= 90 ? 2.4e6 : capability >= 80 ? 1.0e6 : 0.4e6;
@@ -80,12 +83,12 @@ static int64_t divided_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Output pixels of one row and phase, and products of one output. */
+/* Returns the output pixels of one row and phase. */
 static int64_t pixels_of(const struct gemm_shape *s) {
     return gemm_is_phased(s) ? s->h * s->w : s->h_out * s->w_out;
 }
 
-/* GEMM_K_UNITs of the sum, including those of a shortcut. */
+/* Returns the number of GEMM_K_UNITs of the sum, including those of a shortcut. */
 static int64_t units_of(const struct gemm_shape *s) {
     return divided_up(gemm_taps(s) * s->k, GEMM_K_UNIT) + divided_up(s->k_shortcut, GEMM_K_UNIT);
 }
@@ -113,7 +116,8 @@ static double expected_us(
     return us;
 }
 
-/* Whether the parts of one row fit the scratch memory, and each part is worth its start. */
+/* Whether the parts of one row fit in the scratch memory, and each part is large enough to be worth
+ * a start. */
 static bool split_fits(const struct gemm_shape *s, int split) {
     if (split == 1)
         return true;
@@ -145,8 +149,9 @@ bool gemm_can(const struct gemm_shape *s, const struct gemm_candidate *c) {
     }
 }
 
-/* Puts candidates of `path` (only those with `only_split` parts, if that is not 0) into `out`, the
- * one expected to be fastest first. A full table loses its slowest. */
+/* Adds candidates of `path` to `out`, which is sorted by expected time, and returns the new count.
+ * If `only_split` is not 0, adds only candidates with that many parts. A full table loses its
+ * slowest candidate. */
 static int add_path(const struct gemm_shape *s, int64_t rows, enum gemm_path path, int only_split,
     struct gemm_candidate *out, int count, int max) {
     static const int splits[] = { 1, 2, 3, 4, 5, 6, 8, 10, 12, 16 };
@@ -179,7 +184,7 @@ static int add_path(const struct gemm_shape *s, int64_t rows, enum gemm_path pat
 static struct gemm_candidate static_choice(const struct gemm_shape *s, int64_t rows) {
     struct gemm_candidate best = { GEMM_SIMT, 0, 1 };
     const bool halves = s->dtype != DTYPE_F32;
-    /* Measured on an H100: the model's pick of the tiles takes 4 % more than the best of all
+    /* Measured on an H100: the tile that the model picks takes 4 % longer than the best of all
      * kernels, and mma.sync wins only with few channels. */
     if (!(halves && s->n >= HOPPER_CHANNELS &&
             add_path(s, NOMINAL_ROWS, GEMM_HOPPER, 0, &best, 0, 1)) &&
@@ -199,8 +204,8 @@ int gemm_candidates(
     int count = 1;
     if (shape->dtype != DTYPE_F32) {
         struct gemm_candidate all[GEMM_MAX_CANDIDATES - 2]; /* without the first and the last */
-        /* At most half of them are portable, and on Hopper few, which win seldom there; those
-         * expected to be slowest are dropped. */
+        /* At most half of the candidates are portable ones, and fewer on Hopper, where they seldom
+         * win. The candidates that are expected to be slowest are dropped. */
         const int portable = GEMM_MAX_CANDIDATES / (out[0].path == GEMM_HOPPER ? 6 : 2);
         int n = add_path(shape, rows, GEMM_MMA, 0, all, 0, portable);
         n = add_path(shape, rows, GEMM_HOPPER, 0, all, n, GEMM_MAX_CANDIDATES - 2);

@@ -57,7 +57,8 @@ struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args) {
     return s;
 }
 
-/* Whether an upsampling is computed as four phases: if its output is exactly twice as large. */
+/* Whether an upsampling is computed as four phases: it is if its output is exactly twice as
+ * large. */
 bool gemm_is_phased(const struct gemm_shape *s) {
     return s->is_conv && s->kind == CONV_3X3_UP && s->h_out == 2 * s->h && s->w_out == 2 * s->w;
 }
@@ -83,7 +84,7 @@ static void set_geometry(struct gemm *g, const struct gemm_shape *s, int64_t row
     g->before = g->taps > 1;
     g->phases = phased ? 4 : 1;
     if (s->is_conv && s->kind == CONV_3X3_UP && !phased) {
-        /* Coordinates of the doubled image, which ends with the output. */
+        /* Coordinates count pixels of the doubled image, which ends where the output ends. */
         g->shift = 1;
         g->limit_h = (int)s->h_out;
         g->limit_w = (int)s->w_out;
@@ -118,7 +119,7 @@ static bool run(const struct gemm_candidate *candidate, struct gemm *g,
     const size_t size = dtype_size(dtype);
     const int64_t row_pixels = (int64_t)g->grid_h * g->grid_w;
     g->split = candidate->split;
-    /* The clustered kernels do not support an f32 y, to save instructions. */
+    /* To save instructions, the clustered kernels do not support an f32 y. */
     g->clustered = gemm_is_clustered(candidate) && !g->y_is_f32;
     const size_t row_partial = g->split > 1 && !g->clustered
                                    ? (size_t)row_pixels * (size_t)g->phases * (size_t)g->split *
@@ -170,7 +171,7 @@ extern "C" bool gemm_linear_with(
     return run(candidate, &g, &shape, rows, args->x->dtype, err);
 }
 
-/* y = the shortcut, then y += the convolution. */
+/* Computes y = the shortcut, then y += the convolution. */
 static bool add_to_shortcut(
     const struct gemm_candidate *candidate, const struct conv2d_args *args, struct error *err) {
     const struct gemm_candidate plainest = { GEMM_SIMT, 0, 1 };
@@ -186,8 +187,8 @@ static bool add_to_shortcut(
            gemm_conv2d_with(candidate, &rest, err);
 }
 
-/* Adds the channels of a shortcut to the sum. Its bias is added as a row_add that is the same for
- * all rows. */
+/* Adds the channels of a shortcut to the sum. The shortcut's bias becomes a row_add that is the
+ * same for all rows. */
 static void take_shortcut(struct gemm *g, const struct conv2d_args *args) {
     const struct cuda_packed *p = (const struct cuda_packed *)args->shortcut_weight;
     g->shortcut = args->shortcut->data;

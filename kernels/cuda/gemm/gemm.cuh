@@ -9,8 +9,8 @@
  * After the sum, in f32: bias; GEGLU or activation; row_add (of convolutions, which have no
  * activation); residual; one rounding (gemm_write, or gemm_end.cuh for wgmma). With split > 1 the
  * parts of k are added in order before that: over a cluster's shared memory (gemm_parts.cuh), or
- * each part writes its sums to `partial` and a second kernel adds them. There are no atomics; the
- * bits are the same in every run and either way.
+ * each part writes its sums to `partial` and a second kernel adds them. There are no atomics. The
+ * bits are the same in every run, and the same with or without a cluster.
  */
 #ifndef KERNELS_CUDA_GEMM_GEMM_CUH
 #define KERNELS_CUDA_GEMM_GEMM_CUH
@@ -20,12 +20,13 @@
 #include "kernels/cuda/numeric.cuh"
 
 /* Where one output pixel reads: tap (ky, kx) reads input pixel (y + ky, x + kx) of row `row` if
- * that is inside. */
+ * that pixel is inside the image. */
 struct gemm_pixel {
     int row, y, x;
 };
 
-/* The pixel of GEMM row m of a phase. Rows from g.m on lie outside for every tap. */
+/* Returns the pixel of GEMM row m of a phase. For rows from g.m on, every tap is outside the
+ * image. */
 __device__ __forceinline__ struct gemm_pixel gemm_pixel_of(const struct gemm &g, int phase, int m) {
     const int pixels = g.grid_h * g.grid_w;
     const int row = m / pixels, pixel = m - row * pixels;
@@ -39,8 +40,8 @@ __device__ __forceinline__ struct gemm_pixel gemm_pixel_of(const struct gemm &g,
     return p;
 }
 
-/* Whether tap (ky, kx) of this pixel lies inside. *element: the element of x that is its channel
- * 0. */
+/* Whether tap (ky, kx) of this pixel is inside the image. *element: the index in x of channel 0 of
+ * the pixel that the tap reads. */
 __device__ __forceinline__ bool gemm_source(
     const struct gemm &g, struct gemm_pixel p, int ky, int kx, int64_t *element) {
     const int y = p.y + ky, x = p.x + kx;
@@ -73,16 +74,16 @@ __device__ __forceinline__ void gemm_cursor_move(
     }
 }
 
-/* The range of k that part `s` of g.split sums: whole GEMM_K_UNITs, so that the parts are the same
- * for every tile. */
+/* Sets the range of k that part `s` of g.split sums. It consists of whole GEMM_K_UNITs, so that the
+ * parts are the same for every tile. */
 __device__ __forceinline__ void gemm_part(const struct gemm &g, int s, int *begin, int *end) {
     const int units = (g.k + GEMM_K_UNIT - 1) / GEMM_K_UNIT;
     *begin = (int)((int64_t)units * s / g.split) * GEMM_K_UNIT;
     *end = min((int)((int64_t)units * (s + 1) / g.split) * GEMM_K_UNIT, g.k);
 }
 
-/* What one thread of a block loads, step after step: element `k` (and perhaps some after it) of
- * lines first, first + APART, ... of both operands' slices. */
+/* What one thread of a block loads in each step: element `k` (and perhaps some after it) of lines
+ * first, first + APART, ... of the slices of both operands. */
 template <class T, int LINES, int APART> struct gemm_lines {
     struct gemm_pixel pixels[LINES];
     struct gemm_cursor at; /* of k */
@@ -105,8 +106,8 @@ template <class T, int LINES, int APART> struct gemm_lines {
     }
 };
 
-/* Where a GEMM row is written: the element of y for its output channel 0, and its row of the batch
- * (needed only for row_add). */
+/* Where the outputs of a GEMM row go: the index in y of output channel 0, and the row of the batch
+ * (set only if row_add needs it). */
 struct gemm_place {
     int64_t at;
     int row;
@@ -127,7 +128,7 @@ __device__ __forceinline__ struct gemm_place gemm_place_of(const struct gemm &g,
     return p;
 }
 
-/* What is added to channels j to j + 7 of a pixel, loaded ahead if g.vectors. */
+/* The residual and row_add for channels j to j + 7 of a pixel, loaded early if g.vectors. */
 template <class T> struct gemm_addends {
     uint4 residual, row_add[2];
 
@@ -202,8 +203,8 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
 }
 
 /* Writes the sums of 8 columns (16 with GEGLU: value, gate, value, ...) as up to 8 outputs of a
- * GEMM row, channels j to j + 7, with the addends loaded before. The gate is as precise as GATE:
- * the plainest kernel uses a precise one, also because it is short of registers. */
+ * GEMM row, channels j to j + 7. The addends are already loaded. GATE sets the precision of the
+ * gate: the plainest kernel uses a precise gate, also because it is short of registers. */
 template <class T, bool WIDE, class GATE = T>
 __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gemm_place p, int j,
     const struct gemm_addends<T> &addends, const float *sums) {
@@ -220,7 +221,7 @@ __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gem
     gemm_write<T, WIDE>(g, p, j, addends, v);
 }
 
-/* The same for GEMM row m, loading the addends itself. */
+/* Does what gemm_store_with does, for GEMM row m; loads the addends itself. */
 template <class T, class GATE = T>
 __device__ __forceinline__ void gemm_store(
     const struct gemm &g, int phase, int m, int j, const float *sums) {
@@ -230,14 +231,14 @@ __device__ __forceinline__ void gemm_store(
     gemm_store_with<T, true, GATE>(g, p, j, addends, sums);
 }
 
-/* Where part `s` keeps its sums: [phase][part][m][n_partial]. */
+/* Returns the address of the sums of part `s`: [phase][part][m][n_partial]. */
 __device__ __forceinline__ float *gemm_partial(
     const struct gemm &g, int phase, int s, int m, int column) {
     return g.partial + (((int64_t)phase * g.split + s) * g.m + m) * g.n_partial + column;
 }
 
-/* The end of a kernel that has its sums one after the other: 8 of them (16 with GEGLU) at column
- * `column` of GEMM row m. A part of a split sum goes to `partial`. */
+/* Ends a kernel whose threads have adjacent sums: 8 of them (16 with GEGLU) at column `column` of
+ * GEMM row m. A part of a split sum goes to `partial`. */
 template <class T, class GATE = T>
 __device__ __forceinline__ void gemm_finish(
     const struct gemm &g, int phase, int s, int m, int column, const float *sums) {

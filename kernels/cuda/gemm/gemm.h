@@ -18,11 +18,11 @@ extern "C" {
  * too, but there the kernel of the widest tile would spill registers. */
 #define GEMM_PARTS_MEET(code) ((code) >= 90 && (code) < 120)
 
-/* The parts of a split sum consist of blocks of this many products. The K step of every tile
- * divides it. */
+/* The parts of a split sum consist of blocks of this many products. GEMM_K_UNIT is a multiple of
+ * every tile's K step. */
 #define GEMM_K_UNIT 64
 
-/* One call, as the kernels take it. Element counts of one row of the batch fit in int. */
+/* The arguments of the kernels. Element counts of one row of the batch fit in int. */
 struct gemm {
     const void *x, *weight; /* weight [phases][n][taps][c_in] in x's dtype */
     const float *bias;      /* [n], or NULL */
@@ -37,20 +37,21 @@ struct gemm {
     int h, w, c_in;       /* x */
     int grid_h, grid_w;   /* output pixels of one row and phase */
     int limit_h, limit_w; /* coordinates at or above these, or below 0, read zeros */
-    int shift;            /* coordinate to pixel of x; 1 if x counts as twice as large */
+    int shift;            /* pixel of x = coordinate >> shift; 1: x is doubled */
     int taps_x, taps;     /* taps of one line of the filter, and of all lines */
     int stride, before;
     int phases; /* 1 or 4 */
-    /* Further channels of the sum, without taps: shortcut [row][h][w][c_shortcut] and its weight
-     * [n][c_shortcut]; c_shortcut is 0 without them. Only gemm_hopper.cu reads them. */
+    /* Further channels of the sum, which have no taps: shortcut [row][h][w][c_shortcut] and its
+     * weight [n][c_shortcut]. Without a shortcut, c_shortcut is 0. Only gemm_hopper.cu reads these
+     * members. */
     const void *shortcut, *shortcut_weight;
     int c_shortcut;
     int split, n_partial;
-    bool clustered; /* gemm_is_clustered, and not y_is_f32 */
+    bool clustered; /* gemm_is_clustered, and y_is_f32 is false */
     enum activation activation;
     bool geglu, row_add_is_f32;
-    bool y_is_f32; /* while x is not; no residual then */
-    bool halves;   /* columns alternate GEGLU's value and gate, written as halves of y */
+    bool y_is_f32; /* y is f32 but x is not; no residual then */
+    bool halves;   /* ungated GEGLU: values go to y's first half, gates to the second */
     bool vectors;  /* n_out is a multiple of 8 and all 16-byte accesses are aligned */
 };
 
@@ -64,7 +65,7 @@ struct cuda_packed {
     size_t weight_bytes, phase_bytes;
 };
 
-/* Properties of the product for a shape. */
+/* The form of the product for a shape: whether it has phases, and its number of taps. */
 bool gemm_is_phased(const struct gemm_shape *shape);
 int gemm_taps(const struct gemm_shape *shape);
 
@@ -74,18 +75,20 @@ const struct gemm_tile *gemm_simt_tiles(int *count);
 const struct gemm_tile *gemm_hopper_tiles(int *count);
 bool gemm_mma_has(int tile, enum dtype dtype);
 bool gemm_hopper_has(int tile, const struct gemm_shape *shape);
-/* Whether the open device has room for a cluster of all parts of the candidate's sum: up to 16
- * blocks, which is more than every device supports. */
+/* Whether the open device can run a cluster of all parts of the candidate's sum. A cluster may have
+ * up to 16 blocks, more than every device supports. */
 bool gemm_hopper_clusters(const struct gemm_candidate *candidate);
-/* The time that the static model expects of a candidate, in microseconds: m pixels of one phase, n
- * channels, `units` GEMM_K_UNITs of the sum; multiprocessor_rate in products a microsecond. */
+/* Returns the time in microseconds that the static model expects of a candidate. m: pixels of one
+ * phase; n: channels; units: GEMM_K_UNITs of the sum; multiprocessor_rate: products per
+ * microsecond. */
 double gemm_hopper_us(const struct gemm_candidate *candidate, int64_t m, int64_t n, int phases,
     int64_t units, double multiprocessor_rate);
-/* Prints how many tiles of Hopper's kernel the device runs, and for each tile how many blocks run
- * at once, in clusters of each size. */
+/* Prints how many tiles of Hopper's kernel the device runs. For each tile and cluster size, prints
+ * how many blocks run at once. */
 void gemm_hopper_facts(FILE *out);
 
-/* Each launches g with a candidate of its path (gemm_simt_run: of GEMM_SIMT and GEMM_VECTOR). */
+/* Each of these launches g with a candidate of its path; gemm_simt_run takes GEMM_SIMT and
+ * GEMM_VECTOR. */
 bool gemm_mma_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
     struct error *err);
 bool gemm_simt_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
@@ -95,11 +98,11 @@ bool gemm_hopper_run(const struct gemm_candidate *candidate, const struct gemm *
 /* Adds the parts of a split sum and finishes the product. */
 bool gemm_reduce_run(const struct gemm *g, enum dtype dtype, struct error *err);
 
-/* The candidate for a shape and `rows` rows of a batch: the selected one, or the static choice. Its
- * path and its split do not depend on `rows`. */
+/* Returns the candidate for a shape and `rows` rows of a batch: the selected one, or the static
+ * choice. Its path and its split do not depend on `rows`. */
 struct gemm_candidate gemm_pick(const struct gemm_shape *shape, int64_t rows);
 
-/* The entries of the table that pack.cu and gemm.cu fill. */
+/* The table's entries that are implemented in pack.cu and gemm.cu. */
 bool gemm_linear_pack(const struct tensor *weight, const struct tensor *bias, bool geglu,
     enum dtype dtype, struct packed **out, struct error *err);
 bool gemm_conv2d_pack(const struct tensor *weight, const struct tensor *bias, enum conv_kind kind,

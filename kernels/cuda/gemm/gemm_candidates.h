@@ -1,9 +1,9 @@
 /* The kernels that can compute a linear layer or a convolution on this device, for the tuner.
  *
  * A candidate is a kernel's path, its tile and the number of parts that k is split into. Every
- * shape has a static choice that needs no tuner; gemm_select replaces it. The key, struct
- * gemm_shape, holds no batch size: path and split decide the order of summation, and a row's bits
- * must not depend on the other rows.
+ * shape has a static choice that needs no tuner; gemm_select replaces it. The key of a choice,
+ * struct gemm_shape, holds no batch size. Path and split decide the order of summation, and a row's
+ * bits must not depend on the other rows.
  */
 #ifndef KERNELS_CUDA_GEMM_GEMM_CANDIDATES_H
 #define KERNELS_CUDA_GEMM_GEMM_CANDIDATES_H
@@ -14,7 +14,7 @@ extern "C" {
 
 #include "kernels/kernels.h"
 
-/* A candidate's name, which the tuner's cache keeps, begins with the name of its path. */
+/* The tuner's cache stores a candidate by its name, which begins with the name of its path. */
 enum gemm_path {
     GEMM_SIMT,   /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
     GEMM_VECTOR, /* a linear layer with one token a row (timesteps), the same arithmetic */
@@ -40,16 +40,16 @@ struct gemm_tile {
     size_t shared_bytes;
     int blocks;  /* blocks meant to share a multiprocessor */
     double rate; /* products per clock, relative to the path's best: for the static model */
-    int cluster; /* blocks of the tile's own clusters, 1 without; 0: cannot be in one */
+    int cluster; /* blocks in the tile's own cluster; 1: none; 0: cannot be in one */
 };
 
-/* What a choice may depend on: the weight and one row. */
+/* What a choice may depend on: the weight, and the sizes of one row. */
 struct gemm_shape {
     enum dtype dtype;
     bool is_conv, geglu;
     bool plain;          /* a linear layer or 1x1 convolution followed by bias and residual only */
     enum conv_kind kind; /* if is_conv */
-    int64_t n, k;        /* as in struct packed */
+    int64_t n, k;        /* n and k of struct packed */
     int64_t h, w;        /* of one row of x; for a linear layer h = 1 and w = tokens of a row */
     int64_t h_out, w_out;
     int64_t k_shortcut; /* channels of a convolution's shortcut, 0 without one */
@@ -62,8 +62,8 @@ struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args);
 const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count);
 
 /* Lists all candidates for this shape on the open device: first the static choice for `rows` rows,
- * then by the static model's expected time. The last is always GEMM_SIMT, the plainest. Returns
- * their number. */
+ * then the others by the time that the static model expects. The last is always GEMM_SIMT, the
+ * plainest. Returns their number. */
 int gemm_candidates(
     const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]);
 /* Whether a candidate can compute this shape on the open device. */
@@ -76,15 +76,16 @@ const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *te
  * same bits. */
 bool gemm_is_clustered(const struct gemm_candidate *candidate);
 
-/* Makes `candidate` (of gemm_candidates) with its tile compute `shape` from now on, whatever the
- * batch. Returns false if the table of choices is full. */
+/* Makes `candidate` (of gemm_candidates), with its tile, compute `shape` from now on for every
+ * batch size. Returns false if the table of choices is full. */
 bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
 /* Returns to the static choices. */
 void gemm_select_none(void);
 
-/* Compute linear and conv2d by one candidate, whatever is selected. Arguments as checked by
- * op_linear and op_conv2d. GEMM_HOPPER adds a shortcut to its own sum; for the others the shortcut
- * is computed first, as a product of its own by the candidate selected for that. */
+/* Compute linear and conv2d with one candidate, whatever is selected. The arguments must have
+ * passed the checks of op_linear and op_conv2d. GEMM_HOPPER adds a shortcut to its own sum. The
+ * other paths compute the shortcut first, as a separate product with the candidate that is selected
+ * for that product. */
 bool gemm_linear_with(
     const struct gemm_candidate *candidate, const struct linear_args *args, struct error *err);
 bool gemm_conv2d_with(

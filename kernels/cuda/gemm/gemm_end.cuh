@@ -1,16 +1,17 @@
 /* Inside kernels/cuda/: how a warp writes its sums of wgmma.
  *
  * A warp has 16 GEMM rows by FRAGMENTS fragments of 8 columns, laid out like wgmma's sums: the four
- * lanes of a quad share row `lane / 4` and the row 8 below it. Memory wants whole 16-byte pieces of
- * a row, so the lanes of a quad exchange their values, four pieces at a time. Ends that few calls
- * of a model need go through shared memory, in a loop, so that their code is small.
+ * lanes of a quad share row `lane / 4` and the row 8 below it. Rows should be written in whole
+ * 16-byte pieces, so the lanes of a quad exchange their values, four pieces at a time. The ends
+ * that a model rarely needs go through shared memory in a loop, which keeps their code small.
  */
 #ifndef KERNELS_CUDA_GEMM_GEMM_END_CUH
 #define KERNELS_CUDA_GEMM_GEMM_END_CUH
 
 #include "kernels/cuda/gemm/gemm.cuh"
 
-/* What follows the sums of a call. Chosen on the host, since each one is a kernel of its own. */
+/* What follows the sums of a call. The host chooses it, because each one is compiled into a kernel
+ * of its own. */
 enum gemm_end {
     GEMM_END_PLAIN, /* bias, row_add and residual; 16-byte pieces */
     GEMM_END_GEGLU, /* bias and GEGLU; 16-byte pieces */
@@ -31,7 +32,7 @@ static inline enum gemm_end gemm_end_of(const struct gemm *g) {
 
 /* Adds from[column] to the sums of this lane's upper row, lower row, or both. All loads are issued
  * before the first addition, with no condition between them. Columns are whole fragments (n is a
- * multiple of 8). Columns beyond n are never written; they add values from inside n. */
+ * multiple of 8). Columns beyond n read values from inside n, but their sums are never written. */
 template <int FRAGMENTS, bool UPPER, bool LOWER, class V>
 __device__ __forceinline__ void gemm_add_columns(const V *from, int n_first, int n, float *sums) {
     float v[FRAGMENTS][2];
@@ -58,8 +59,8 @@ __device__ __forceinline__ void gemm_add_rows(
         from + (int64_t)places[1].row * g.row_add_step, n_first, g.n, sums);
 }
 
-/* Transposes within a quad: before, each lane has its part of units 0 to 3 in e[0] to e[3]; after,
- * lane s of the quad has in e[0] to e[3] what lanes 0 to 3 had of unit s. */
+/* Transposes within a quad. Before, e[0] to e[3] are this lane's parts of units 0 to 3. After, e[0]
+ * to e[3] of lane s of the quad are the parts of unit s that lanes 0 to 3 had. */
 __device__ __forceinline__ void quad_exchange(float2 *e) {
     const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
 #pragma unroll
@@ -80,9 +81,9 @@ __device__ __forceinline__ void quad_exchange(float2 *e) {
     }
 }
 
-/* Pieces of 8 outputs, in groups of four; lane q of a quad finishes one piece of each group. If
- * PIECES is a multiple of 4, a group is 4 neighbouring pieces of one of the two rows, else 2 pieces
- * of each row. */
+/* Divides the pieces of 8 outputs into groups of four. Lane q of a quad finishes one piece of each
+ * group. If PIECES is a multiple of 4, a group is 4 adjacent pieces of one of the two rows,
+ * otherwise 2 pieces of each row. */
 template <int PIECES> struct gemm_groups {
     static constexpr bool WIDE = PIECES % 4 == 0;
     static constexpr int OF_ROW = WIDE ? PIECES / 4 : 1;
@@ -96,8 +97,8 @@ template <int PIECES> struct gemm_groups {
     }
 };
 
-/* This lane's part of one piece. GEGLU: one output of each of the fragments 2 piece and 2 piece +
- * 1. */
+/* Returns this lane's part of one piece. With GEGLU, this is one output from each of the fragments
+ * 2 piece and 2 piece + 1. */
 template <bool GEGLU>
 __device__ __forceinline__ float2 gemm_unit(const float *sums, int row, int piece) {
     if constexpr (GEGLU) {
@@ -128,9 +129,9 @@ __device__ __forceinline__ void gemm_piece(const float *sums, int group, float *
     }
 }
 
-/* Copies the bias of a warp's columns while the warp waits for its first operands. Only packing
- * writes a bias, so the previous kernel need not have ended (cuda_may_overlap). `to`: shared
- * memory, the warp's own 8 * FRAGMENTS floats. */
+/* Copies the bias of a warp's columns to `to` while the warp waits for its first operands. Only
+ * packing writes a bias, so the previous kernel need not have ended (cuda_may_overlap). `to`:
+ * shared memory, the warp's own 8 * FRAGMENTS floats. */
 template <int FRAGMENTS>
 __device__ __forceinline__ void gemm_keep_bias(const struct gemm &g, int n_first, float *to) {
     const int lane = (int)threadIdx.x % 32;
@@ -140,8 +141,8 @@ __device__ __forceinline__ void gemm_keep_bias(const struct gemm &g, int n_first
             to[i + lane] = g.bias ? g.bias[min(n_first + i + lane, g.n - 1)] : 0.0f;
 }
 
-/* For GEMM_END_PLAIN and GEMM_END_GEGLU. rows: the GEMM rows of this lane's two rows, or -1.
- * n_first: the warp's first column. bias: the copy by gemm_keep_bias. */
+/* The end for GEMM_END_PLAIN and GEMM_END_GEGLU. rows: the GEMM rows of this lane's two rows, or
+ * -1. n_first: the warp's first column. bias: the copy made by gemm_keep_bias. */
 template <class T, int FRAGMENTS, bool GEGLU>
 __device__ __forceinline__ void gemm_end_pieces(
     const struct gemm &g, int phase, const int *rows, int n_first, const float *bias, float *sums) {
@@ -185,8 +186,8 @@ template <int FRAGMENTS> struct gemm_staging {
     static constexpr int LINE = 8 * FRAGMENTS + 4, FLOATS = 16 * LINE;
 };
 
-/* For GEMM_END_ANY, through the warp's own `staging`. row_of(i): the GEMM row of the warp's row i,
- * or -1. */
+/* The end for GEMM_END_ANY, through the warp's own `staging`. row_of(i): the GEMM row of the warp's
+ * row i, or -1. */
 template <class T, int FRAGMENTS, class ROWS>
 __device__ __forceinline__ void gemm_end_any(const struct gemm &g, int phase, int part, ROWS row_of,
     int n_first, const float *sums, float *staging) {

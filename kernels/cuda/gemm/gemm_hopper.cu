@@ -4,9 +4,10 @@
  * box_h by box_n rows of the batch). A step of the sum, 64 channels of one tap, is therefore one
  * box of x, shifted by the tap. TMA fetches it with zeros outside the image, for every kind of
  * convolution; strides are TMA's element strides. A linear layer's tokens are one long line. After
- * the last tap come the channels of a shortcut, boxes of another image that no tap shifts. One
- * thread only requests boxes; two groups of four warps multiply 64 pixels each; barriers in shared
- * memory pass stages back and forth. Slices are stored with the 128-byte swizzle.
+ * the last tap come the channels of a shortcut: boxes of another image, which are not shifted. One
+ * thread only requests boxes. Two groups of four warps multiply 64 pixels each. Barriers in shared
+ * memory say when a stage is full and when it is empty. Slices are stored with the 128-byte
+ * swizzle.
  *
  * CM x CN blocks form a cluster that computes CM tiles of pixels by CN of channels. A block fetches
  * the CN-th part of its pixels and the CM-th part of its weights and multicasts them to the blocks
@@ -24,17 +25,17 @@
 #define ROW_BYTES 128
 #define PIXELS 128
 #define GROUPS 2          /* warp groups that multiply */
-#define HOPPER_CLUSTER 16 /* blocks of a cluster, at most */
+#define HOPPER_CLUSTER 16 /* most blocks in a cluster */
 
 struct hopper {
     struct gemm g;
     int box_w, box_h, box_n;    /* powers of two, their product is PIXELS */
     int shift_w, shift_h;       /* log2 of box_w, box_h */
-    int part_w, part_h, part_n; /* from one of the CN parts of the box to the next */
+    int part_w, part_h, part_n; /* distance between the CN parts of the box */
     int grid_w, grid_h, grid_n; /* pixels as TMA counts them: a linear layer's are one line */
-    int tiles_w, tiles_h, tiles_m, tiles_n; /* tiles_m, tiles_n: up to whole clusters */
-    int steps_c;                            /* steps of one tap */
-    int steps;                              /* of the sum: all taps', then the shortcut's */
+    int tiles_w, tiles_h, tiles_m, tiles_n; /* tiles_m and tiles_n fill whole clusters */
+    int steps_c;                            /* steps per tap */
+    int steps;                              /* steps of all taps, then of the shortcut */
 };
 
 /* The sources of the boxes: pixels, weights, and those of the shortcut. */
@@ -42,19 +43,19 @@ struct hopper_maps {
     CUtensorMap x, weight, shortcut, shortcut_weight;
 };
 
-/* BLOCKS: how many are meant to share a multiprocessor, so that one loads and multiplies while
+/* BLOCKS: how many blocks are meant to share a multiprocessor. One then loads and multiplies while
  * another starts or ends. */
 template <int BN_, int CM_, int CN_, int STAGES_, int BLOCKS_> struct hopper_tile {
     static constexpr int BN = BN_, CM = CM_, CN = CN_, STAGES = STAGES_, BLOCKS = BLOCKS_;
     static constexpr int A_BYTES = PIXELS * ROW_BYTES, B_BYTES = BN * ROW_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr int DATA_BYTES = STAGES * STAGE_BYTES;
-    /* After the stages: their barriers, and each multiplying warp's bias. */
+    /* The stages, their barriers, and the bias of each warp that multiplies. */
     static constexpr int SHARED = DATA_BYTES + 2 * STAGES * 8 + 4 * GROUPS * BN * 4;
-    /* Blocks that read what one block fetches: those of its line and of its column. */
+    /* Number of blocks that read what one block fetches: those of its line and of its column. */
     static constexpr int READERS = CM + CN - 1;
-    /* Nine warps have up to 168 registers each. If that is too few, there is a whole third group;
-     * one of its threads requests boxes, and it gives its registers to the others. */
+    /* Nine warps have up to 168 registers each. If that is too few, there is a whole third group of
+     * warps, which gives registers to the other two groups; one of its threads requests boxes. */
     static constexpr bool TRADES = BN > 160;
     static constexpr int THREADS = 128 * GROUPS + (TRADES ? 128 : 32);
     static_assert(B_BYTES % (CM * 1024) == 0 && A_BYTES % (CN * 1024) == 0, "swizzle atoms");
@@ -68,13 +69,13 @@ template <int BN_, int CM_, int CN_, int STAGES_, int BLOCKS_> struct hopper_til
 struct hopper_place {
     int phase, part;
     int cluster_m, cluster_n; /* in its part of the cluster */
-    int rank_first;           /* of the blocks of its part */
+    int rank_first;           /* first rank of its part of the cluster */
     int row, y, x;            /* first output pixel of the box */
     int n_first;
-    int step, end; /* steps, tap * steps_c + chunk; the shortcut is the tap after the last */
+    int step, end; /* range of steps, tap * steps_c + chunk; the shortcut is the last tap */
 };
 
-/* Grid: x clusters, [tiles of pixels][tiles of channels]; y phases; z parts. */
+/* Grid: x clusters, as [tiles of pixels][tiles of channels]; y phases; z parts. */
 template <class TILE, enum gemm_end END>
 __device__ __forceinline__ struct hopper_place place_of(const struct hopper &h) {
     struct hopper_place p;
@@ -97,9 +98,9 @@ __device__ __forceinline__ struct hopper_place place_of(const struct hopper &h) 
     return p;
 }
 
-/* A step's slices: 64 channels from `c` on of tap (ky, kx), or of the shortcut, which is the tap
- * after the last. Moved on step by step, because a division would take a good part of a step's
- * time. */
+/* The slices of a step: 64 channels from `c` on of tap (ky, kx), or of the shortcut, which counts
+ * as the tap after the last. The cursor moves step by step, because a division would take a large
+ * part of a step's time. */
 struct hopper_cursor {
     int c, tap, ky, kx;
 };
@@ -128,7 +129,7 @@ __device__ __forceinline__ void cursor_move(const struct hopper &h, struct hoppe
 }
 
 struct hopper_barriers {
-    uint64_t *full, *empty; /* one each for every stage */
+    uint64_t *full, *empty; /* one of each per stage */
 };
 
 template <class TILE>
@@ -169,8 +170,9 @@ __device__ __forceinline__ void fetch_pixels(const struct hopper &h, const struc
     }
 }
 
-/* Requests every step's slices; run by one thread. Weights do not depend on the previous kernel
- * (cuda_may_overlap), so the first stages' weights are requested before it has ended. */
+/* Requests the slices of all steps; run by one thread. Weights do not depend on the previous kernel
+ * (cuda_may_overlap), so the weights of the first stages are requested before that kernel has
+ * ended. */
 template <class TILE>
 __device__ __forceinline__ void produce(const struct hopper &h, const struct hopper_place &p,
     const struct hopper_maps *maps, unsigned char *stages, struct hopper_barriers b) {
@@ -200,8 +202,9 @@ __device__ __forceinline__ void produce(const struct hopper &h, const struct hop
         }
     }
     griddepcontrol_launch();
-    /* Other blocks' arrivals at this block's barriers are not ordered before the cluster's end. So
-     * this waits for them, for all steps but the last, after which there are none. */
+    /* Arrivals of other blocks at this block's barriers are not ordered before the end of the
+     * cluster, so this thread waits for them. The last step has none, because its stage is not
+     * released. */
     for (int i = 1; TILE::READERS > 1 && i < early; i++) {
         mbarrier_wait(&b.empty[stage], parity);
         if (++stage == TILE::STAGES) {
@@ -211,7 +214,7 @@ __device__ __forceinline__ void produce(const struct hopper &h, const struct hop
     }
 }
 
-/* Tells every block that fetches parts of a stage that this warp is done with it. */
+/* Tells every block that fetches parts of a stage that this warp no longer reads the stage. */
 template <class TILE>
 __device__ __forceinline__ void release(const struct hopper_place &p, uint64_t *empty) {
     const int lane = (int)threadIdx.x % 32;
@@ -219,7 +222,7 @@ __device__ __forceinline__ void release(const struct hopper_place &p, uint64_t *
         if (lane == 0)
             mbarrier_arrive(empty);
     } else if (lane < TILE::READERS) {
-        /* The blocks of the line first, then the others of the column. */
+        /* The blocks of this block's line first, then the other blocks of its column. */
         const int other = lane - TILE::CN;
         const int m = lane < TILE::CN ? p.cluster_m : other + (other >= p.cluster_m);
         const int n = lane < TILE::CN ? lane : p.cluster_n;
@@ -227,8 +230,8 @@ __device__ __forceinline__ void release(const struct hopper_place &p, uint64_t *
     }
 }
 
-/* Computes sums[BN / 2] of 64 pixels, laid out like mma.sync's, one 16 x 8 fragment after the
- * other. */
+/* Computes the sums[BN / 2] of 64 pixels. They are laid out like mma.sync's, one 16 x 8 fragment
+ * after the other. */
 template <class T, class TILE>
 __device__ __forceinline__ void consume(const struct hopper_place &p, const unsigned char *stages,
     struct hopper_barriers b, int group, float *sums) {
@@ -238,7 +241,7 @@ __device__ __forceinline__ void consume(const struct hopper_place &p, const unsi
     for (int step = p.step; step < p.end; step++) {
         const unsigned char *a = stages + stage * TILE::STAGE_BYTES;
         mbarrier_wait(&b.full[stage], parity);
-        __syncwarp(); /* lanes wait, and release, by themselves */
+        __syncwarp(); /* lanes wait and release independently */
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < STEP / 16; k++)
@@ -258,7 +261,7 @@ __device__ __forceinline__ void consume(const struct hopper_place &p, const unsi
     wgmma_hold<TILE::BN / 2>(sums);
 }
 
-/* GEMM row of pixel r of the box, or -1. */
+/* Returns the GEMM row of pixel r of the box, or -1 outside the image. */
 __device__ __forceinline__ int row_of_pixel(
     const struct hopper &h, const struct hopper_place &p, int r) {
     const int x = p.x + (r & (h.box_w - 1)), y = p.y + (r >> h.shift_w & (h.box_h - 1));
@@ -275,7 +278,7 @@ __device__ __forceinline__ void end_block(const struct hopper &h, const struct h
     constexpr int FRAGMENTS = TILE::BN / 8;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     if constexpr (END == GEMM_END_ANY) {
-        /* The other group may still be multiplying from the memory that this one will write. */
+        /* The other group may still be multiplying operands in the memory that is written next. */
         named_barrier<1, 128 * GROUPS>();
         gemm_end_any<T, FRAGMENTS>(
             h.g, p.phase, p.part, [&](int i) { return row_of_pixel(h, p, warp * 16 + i); },
@@ -288,13 +291,13 @@ __device__ __forceinline__ void end_block(const struct hopper &h, const struct h
     }
 }
 
-/* The same if the parts meet in the cluster. */
+/* Does what end_block does if the cluster adds the parts of a split sum. */
 template <class T, class TILE>
 __device__ __forceinline__ void end_parts(
     const struct hopper &h, const struct hopper_place &p, unsigned char *shared, float *sums) {
     constexpr int LINE = gemm_parts_tile<PIXELS, TILE::BN>::LINE;
     float *tile = (float *)shared, *own = tile + (int)threadIdx.x / 32 * 16 * LINE;
-    /* The other group may still be multiplying from the memory that this one will write. */
+    /* The other group may still be multiplying operands in the memory that is written next. */
     named_barrier<1, 128 * GROUPS>();
 #pragma unroll
     for (int j = 0; j < TILE::BN / 8; j++)
@@ -304,7 +307,7 @@ __device__ __forceinline__ void end_parts(
     gemm_end_parts<T, PIXELS, TILE::BN, 128 * GROUPS>(
         h.g, p.phase, p.part, (unsigned)(p.cluster_m * TILE::CN + p.cluster_n), TILE::CM * TILE::CN,
         [&](int i) { return row_of_pixel(h, p, i); }, p.n_first, tile);
-    cluster_arrive(); /* done with the others' memory */
+    cluster_arrive(); /* no longer reads the other blocks' memory */
 }
 
 template <class T, class TILE, enum gemm_end END>
@@ -355,7 +358,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) gemm_hopper(
             end_parts<T, TILE>(h, p, shared, sums);
         } else {
             if constexpr (CLUSTERED)
-                cluster_arrive_relaxed(); /* done with the others' barriers */
+                cluster_arrive_relaxed(); /* no longer uses the others' barriers */
             __syncwarp();                 /* the bias is visible to all lanes */
             end_block<T, TILE, END>(h, p, shared, bias, sums);
         }
@@ -365,20 +368,20 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) gemm_hopper(
         cluster_wait();
 }
 
-/* The static model, in microseconds. These numbers and the rates of the tiles were fitted to 2,925
- * candidates that were measured on an H100 SXM: tests/kernels/data/choices-h100.tsv. */
+/* The constants of the static model, in microseconds. They and the rates of the tiles were fitted
+ * to measurements of 2,925 candidates on an H100 SXM: tests/kernels/data/choices-h100.tsv. */
 #define LAUNCH_US 1.0
-#define START_US 2.0 /* of a block; the next is one of two on a multiprocessor */
+#define START_US 2.0 /* a block's start; the next: of two per multiprocessor */
 #define SHARED_START_US 3.1
-#define END_US 4.1     /* of 128 pixels by 160 channels */
-#define LONE 0.74      /* a step's time beside that with a second block there */
-#define CLUSTER_US 3.2 /* of parts that meet in a cluster, and for each of their sums */
+#define END_US 4.1     /* a block's end, for 128 pixels by 160 channels */
+#define LONE 0.74      /* a lone block's step time, relative to a shared one */
+#define CLUSTER_US 3.2 /* adding parts in a cluster; the next: per sum */
 #define CLUSTER_US_PER_SUM 2.35e-6
-#define REDUCE_US 3.4 /* the same through memory, with a second kernel */
+#define REDUCE_US 3.4 /* adding parts in memory with a second kernel */
 #define REDUCE_US_PER_SUM 1.55e-6
 
-/* Channels of the tile, cluster, stages, blocks of a multiprocessor, the static model's rate of a
- * block. */
+/* Columns: channels of the tile, cluster (CM, CN), stages, blocks per multiprocessor, rate of a
+ * block in the static model. */
 #define TILES(X)                                                                                   \
     X(160, 1, 1, 5, 1, 1.26)                                                                       \
     X(160, 1, 2, 5, 1, 1.36)                                                                       \
@@ -428,8 +431,8 @@ extern "C" const struct gemm_tile *gemm_hopper_tiles(int *count) {
 
 extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
     const struct cuda_properties *device = cuda_get_properties();
-    /* Only Hopper has sm_90a's instructions, and older PTX translated for Hopper has none of them.
-     * An image that is read as twice as large has no boxes. */
+    /* Only Hopper has sm_90a's instructions, and older PTX translated for Hopper does not contain
+     * them. An image that is read as if doubled cannot be fetched in boxes. */
     return device->capability == 90 && device->code == 90 && shape->k % 8 == 0 &&
            shape->k_shortcut % 8 == 0 && (tiles[tile].cluster == 1 || !device->no_clusters) &&
            (shape->dtype == DTYPE_F16 || shape->dtype == DTYPE_BF16) &&
@@ -437,10 +440,11 @@ extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
            tiles[tile].shared_bytes <= device->shared_bytes_per_block;
 }
 
-/* How many clusters of all parts of a tile the device runs at once; 0 if it refuses them. */
+/* Returns how many clusters the device runs at once if a cluster holds all parts of a tile. Returns
+ * 0 if the device refuses such clusters. */
 static int active_clusters(int which, int split) {
     const struct gemm_tile *tile = &tiles[which];
-    const hopper_kernel kernel = entries[which].bf16[GEMM_END_PARTS]; /* f16's takes the same */
+    const hopper_kernel kernel = entries[which].bf16[GEMM_END_PARTS]; /* f16's needs the same */
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = (unsigned)tile->cluster;
@@ -458,7 +462,7 @@ static int active_clusters(int which, int split) {
                        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            (int)tile->shared_bytes) == cudaSuccess &&
                        cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess;
-    (void)cudaGetLastError(); /* a device that refuses has no room */
+    (void)cudaGetLastError(); /* a refusal counts as no room */
     return known ? count : 0;
 }
 
@@ -475,10 +479,11 @@ extern "C" void gemm_hopper_facts(FILE *out) {
         }
 }
 
-/* active_clusters, asked once for each tile and number of parts that meet in a cluster. */
+/* Does what active_clusters does, but asks the device only once for each tile and number of
+ * parts. */
 static int known_clusters(int which, int parts) {
     static int known[sizeof(tiles) / sizeof(tiles[0])]
-                    [GEMM_MAX_SPLIT + 1]; /* one more; 0: not yet */
+                    [GEMM_MAX_SPLIT + 1]; /* count + 1; 0: not yet asked */
     int *clusters = &known[which][parts];
     if (*clusters == 0)
         *clusters = active_clusters(which, parts) + 1;
@@ -505,7 +510,8 @@ extern "C" double gemm_hopper_us(const struct gemm_candidate *c, int64_t m, int6
         at_once = multiprocessors;
     const bool lone = tile->blocks > 1 && blocks <= multiprocessors;
     double waves = (double)((blocks + at_once - 1) / at_once);
-    /* A last wave of at most one block a multiprocessor has it to itself. */
+    /* In a last wave of at most one block per multiprocessor, each block has a multiprocessor to
+     * itself. */
     if (tile->blocks > 1 && !lone && waves > 1 && blocks % at_once > 0 &&
         2 * (blocks % at_once) <= at_once)
         waves -= 0.4;
@@ -524,22 +530,23 @@ static int divided_up(int a, int b) {
     return (a + b - 1) / b;
 }
 
-/* Whether the pixels are a line: no tap reads neighbours. */
+/* Whether the pixels can be one line, because no tap reads neighbours. */
 static bool is_line(const struct gemm *g) {
     return g->taps == 1;
 }
 
-/* Chooses the box that covers the pixels with the fewest tiles; among equals the widest. */
+/* Chooses the box that covers the pixels with the fewest tiles; of several such boxes, the
+ * widest. */
 static void choose_box(struct hopper *h, int cn) {
     int64_t best = INT64_MAX;
     for (int w = PIXELS; w >= 1; w /= 2)
         for (int n = 1; w * n <= PIXELS; n *= 2) {
             const int y = PIXELS / w / n;
-            /* TMA's boxes have at most 256 elements, and with strides the skipped ones count
-             * too. */
+            /* A TMA box has at most 256 elements in a dimension. With strides, skipped elements
+             * count too. */
             if (w * h->g.stride > 256 || y * h->g.stride > 256)
                 continue;
-            /* A part is a slab of the outermost dimension. */
+            /* The parts divide the box along its outermost dimension. */
             if ((n > 1 ? n : y > 1 ? y : w) % cn != 0)
                 continue;
             const int64_t count = (int64_t)divided_up(h->grid_w, w) * divided_up(h->grid_h, y) *
@@ -560,7 +567,7 @@ static void choose_box(struct hopper *h, int cn) {
     h->part_w = h->box_n == 1 && h->box_h == 1 ? h->box_w / cn : 0;
 }
 
-/* Describes x [row][h][w][channels], or one line of pixels, in boxes of one part's pixels and 64
+/* Describes x [row][h][w][channels], or one line of pixels. A box has the pixels of one part and 64
  * channels. */
 static bool encode_pixels(CUtensorMap *map, const void *x, int channels, const struct hopper *h,
     int cn, enum dtype dtype, struct error *err) {
@@ -588,7 +595,7 @@ static bool encode_weight(CUtensorMap *map, const void *weight, int lines, int t
     return tensor_map_encode(map, dtype, 3, weight, sizes, strides, box, steps, err);
 }
 
-/* The shortcut's maps are left empty without one; they are never read then. */
+/* Without a shortcut, its two maps are left empty; the kernel does not read them. */
 static bool encode_maps(struct hopper_maps *maps, const struct hopper *h,
     const struct hopper_entry *entry, int tile_n, enum dtype dtype, struct error *err) {
     const struct gemm *g = &h->g;

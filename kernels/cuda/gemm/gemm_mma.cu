@@ -10,7 +10,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* Multiplies a 16 x 16 by a 16 x 8 fragment; sm_75 does it in two halves of k. */
+/* Multiplies a 16 x 16 fragment by a 16 x 8 fragment; sm_75 does it in two halves of k. */
 template <class T, bool SM75>
 __device__ __forceinline__ void multiply(float *c, const uint32_t *a, const uint32_t *b) {
     if constexpr (SM75) {
@@ -30,7 +30,7 @@ template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int STAGES_> st
     static constexpr int ROWS = THREADS / CHUNKS; /* rows that all threads load at once */
     static constexpr int A_LOADS = BM / ROWS, B_LOADS = (BN + ROWS - 1) / ROWS;
     static constexpr int STAGE = (BM + BN) * BK; /* elements */
-    static constexpr int STAGING = WN + 8;       /* floats of a staged row: no conflicts */
+    static constexpr int STAGING = WN + 8;       /* floats per staged row; no bank conflicts */
     static constexpr int LOOP_BYTES = STAGES * STAGE * 2;
     static constexpr int END_BYTES = WARPS_M * WARPS_N * 16 * STAGING * 4;
     static constexpr int SHARED = LOOP_BYTES > END_BYTES ? LOOP_BYTES : END_BYTES;
@@ -112,8 +112,8 @@ __device__ __forceinline__ void mma_slice(
     }
 }
 
-/* Writes a warp's sums through its own piece of shared memory, 16 rows at a time, so that whole
- * 16-byte pieces of a row are written (and read: the residual). */
+/* Writes a warp's sums through the warp's own piece of shared memory, 16 rows at a time. This way
+ * outputs are written, and the residual is read, in whole 16-byte pieces of a row. */
 template <class T, class TILE>
 __device__ __forceinline__ void mma_end(const struct gemm &g, int phase, int part, int m_first,
     int n_first, float *staging, float (*sums)[TILE::WN / 8][4]) {
@@ -144,7 +144,8 @@ __device__ __forceinline__ void mma_end(const struct gemm &g, int phase, int par
     }
 }
 
-/* The same if parts meet in a cluster; its blocks are the parts. */
+/* Does what mma_end does if a cluster adds the parts of a split sum. The blocks of the cluster are
+ * the parts. */
 template <class T, class TILE>
 __device__ __forceinline__ void mma_end_parts(const struct gemm &g, int phase, int part,
     int m_first, int n_first, float *tile, float (*sums)[TILE::WN / 8][4]) {
@@ -160,13 +161,13 @@ __device__ __forceinline__ void mma_end_parts(const struct gemm &g, int phase, i
     gemm_end_parts<T, TILE::BM, TILE::BN, TILE::THREADS>(
         g, phase, part, 0, 1, [&](int i) { return m_first + i < g.m ? m_first + i : -1; }, n_first,
         tile);
-    cluster_sync(); /* the others are done with this block's memory */
+    cluster_sync(); /* the others no longer read this block's memory */
 }
 
 /* Grid: y counts [phases][split], x [tiles of m][tiles of n].
  *
- * The second launch bound is given because ptxas, left to choose how many blocks share a
- * multiprocessor, spills a word or two of the small tiles to fit one more.
+ * The second launch bound is given because otherwise ptxas chooses how many blocks share a
+ * multiprocessor. For the small tiles it then spills a word or two to fit one block more.
  */
 template <class T, class TILE, bool SM75>
 __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 1 : 0)
@@ -196,7 +197,7 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
     int reading = 0, writing = TILE::STAGES - 1;
     for (int step = 0; step < steps; step++) {
         cp_async_wait<TILE::STAGES - 2>();
-        /* Slice `step` is visible to all, and all are done with the one before it. */
+        /* All threads see slice `step` and no longer read the slice before it. */
         __syncthreads();
         if (step + TILE::STAGES - 1 < steps)
             mma_load<T, TILE>(g, &lines, shared + writing * TILE::STAGE);
@@ -216,8 +217,8 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
         (float *)shared + warp * 16 * TILE::STAGING, sums);
 }
 
-/* M, N and K step of the block, warps along M and N, stages, the static model's rate (gemm_tile),
- * and whether sm_75 has it too (64 KiB of shared memory). */
+/* Columns: M, N and K step of the block, warps along M and N, stages, the static model's rate
+ * (gemm_tile), and whether sm_75 has the tile too (64 KiB of shared memory). */
 #define TILES(X)                                                                                   \
     X(128, 160, 32, 4, 2, 4, 1.00, 0)                                                              \
     X(128, 160, 64, 4, 2, 3, 1.02, 0)                                                              \
@@ -235,7 +236,7 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
 
 struct mma_entry {
     void (*f16)(const struct gemm), (*bf16)(const struct gemm), (*f16_sm75)(const struct gemm);
-    size_t clustered_bytes; /* of shared memory if parts meet in it */
+    size_t clustered_bytes; /* shared memory if parts are added in it */
 };
 
 #define TILE_OF(m, n, k, wm, wn, s) mma_tile<m, n, k, wm, wn, s>

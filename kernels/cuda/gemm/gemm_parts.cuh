@@ -1,9 +1,9 @@
 /* Inside kernels/cuda/: adding the parts of a split sum in the shared memory of a cluster.
  *
  * The blocks that hold the parts of one tile form a cluster (GEMM_PARTS_MEET). Each block puts its
- * sums into its own shared memory, as a tile of f32. When all have done so, each block finishes its
- * share of the tile: it reads every part of its outputs and adds them in the parts' order.
- * gemm_reduce adds in the same order, so both give the same bits. This needs no scratch memory and
+ * sums into its own shared memory, as a tile of f32. When all blocks have done so, each block
+ * finishes its share of the tile: it reads every part of these outputs and adds the parts in order.
+ * gemm_reduce adds in the same order and gives the same bits. This needs no scratch memory and
  * no second kernel.
  */
 #ifndef KERNELS_CUDA_GEMM_GEMM_PARTS_CUH
@@ -18,7 +18,7 @@
 #define GEMM_PARTS_CODE true
 #endif
 
-/* A tile of sums, in lines of whole 32-byte pieces that begin in different banks. */
+/* A tile of sums. Its lines are whole 32-byte pieces and begin in different banks. */
 template <int BM, int BN> struct gemm_parts_tile {
     static constexpr int LINE = BN + 8, BYTES = BM * LINE * 4;
 };
@@ -32,8 +32,8 @@ __device__ __forceinline__ void gemm_lay_fragment(float *at, const float *sums) 
     *(float2 *)(to + 8 * LINE) = make_float2(sums[2], sums[3]);
 }
 
-/* v[8] = the sum of all parts' values at the place of `own`. Part s is block first + s * apart of
- * the cluster. Up to four parts are read together. */
+/* v[8] = the sum of all parts' values, read in each block at the same place as `own`. Part s is
+ * block first + s * apart of the cluster. Up to four parts are read together. */
 __device__ __forceinline__ void gemm_add_parts(
     const float *own, int parts, unsigned first, unsigned apart, float *v) {
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ __forceinline__ void gemm_add_parts(
             low[i] = cluster_read((const float4 *)own, rank, s + i < parts);
             high[i] = cluster_read((const float4 *)own + 1, rank, s + i < parts);
         }
-        /* A missing part adds 0 to a sum that is never -0. */
+        /* A missing part adds 0, which changes no bit because the sum is never -0. */
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             v[0] += low[i].x, v[1] += low[i].y, v[2] += low[i].z, v[3] += low[i].w;
@@ -56,8 +56,9 @@ __device__ __forceinline__ void gemm_add_parts(
     }
 }
 
-/* Writes this part's share of the tile, by THREADS threads. All parts have stored their sums at
- * `tile` and keep them until all are done. row_of(i): the GEMM row of the tile's row i, or -1. */
+/* Writes this part's share of the tile, with THREADS threads. Each part's sums are at `tile` in its
+ * block, and must stay there until all blocks are done. row_of(i): the GEMM row of the tile's row
+ * i, or -1. */
 template <class T, int BM, int BN, int THREADS, class ROWS>
 __device__ __forceinline__ void gemm_end_parts(const struct gemm &g, int phase, int part,
     unsigned first_rank, unsigned ranks_apart, ROWS row_of, int n_first, const float *tile) {

@@ -1,6 +1,7 @@
-/* The product by multiply-adds in f32: for f32 activations (parity: no TF32), for shapes whose rows
- * do not consist of 16-byte pieces, for bf16 on sm_75, and as the plainest kernel that others are
- * compared with. Also the end of a split sum. */
+/* The product by multiply-adds in f32. It is used for f32 activations (parity: no TF32), for shapes
+ * whose rows do not consist of 16-byte pieces, and for bf16 on sm_75. It is also the plainest
+ * kernel, with which others are compared. This file also has the kernel that adds the parts of a
+ * split sum. */
 #include "kernels/cuda/gemm/gemm.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -8,8 +9,8 @@
 #define SIMT_TILE 64
 #define SIMT_STEP 16
 #define SIMT_THREADS 256
-/* Sums are kept separate for this many steps: one chain of thousands of products would lose
- * digits. */
+/* Sums of this many steps are formed separately and then added to the total. One chain of thousands
+ * of products would lose precision. */
 #define SIMT_CHAIN 16
 
 struct simt_shared {
@@ -40,7 +41,7 @@ __device__ __forceinline__ void simt_load(
     lines->advance(g, SIMT_STEP);
 }
 
-/* Grid as gemm_mma's. Each thread computes 4 x 4. */
+/* The grid is that of gemm_mma. Each thread computes 4 x 4 outputs. */
 template <class T> __global__ void __launch_bounds__(SIMT_THREADS) gemm_simt(const struct gemm g) {
     DYNAMIC_SHARED(struct simt_shared, s);
     const int phase = (int)blockIdx.y / g.split, part = (int)blockIdx.y % g.split;
@@ -101,9 +102,9 @@ template <class T> __global__ void __launch_bounds__(SIMT_THREADS) gemm_simt(con
 #define VECTOR_ROWS 4
 #define VECTOR_WARPS 8
 
-/* For rows of one token each. Reading the weight takes all the time, so a warp reads one output
- * channel's weights (coalesced along k) for VECTOR_ROWS rows at a time. Grid: y counts groups of
- * rows, x groups of output channels. */
+/* For rows of one token each. Nearly all the time goes into reading the weight, so a warp reads one
+ * output channel's weights (coalesced along k) for VECTOR_ROWS rows at a time. Grid: y counts
+ * groups of rows, x groups of output channels. */
 template <class T>
 __global__ void __launch_bounds__(32 * VECTOR_WARPS) gemm_vector(const struct gemm g) {
     const int lane = (int)threadIdx.x % 32, columns = g.geglu ? 2 : 1;
@@ -172,7 +173,7 @@ template <class T> __global__ void gemm_reduce(const struct gemm g) {
     gemm_store<T>(g, phase, m, g.geglu ? column / 2 : column, v);
 }
 
-/* The kernel of a dtype. */
+/* Picks the kernel of a dtype. */
 #define FOR_DTYPE(kernel, dtype)                                                                   \
     ((dtype) == DTYPE_F32      ? kernel<float>                                                     \
         : (dtype) == DTYPE_F16 ? kernel<__half>                                                    \

@@ -3,7 +3,7 @@
 bool tensor_map_encode(CUtensorMap *map, enum dtype dtype, int rank, const void *data,
     const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
     const cuuint32_t *steps, struct error *err) {
-    static void *function; /* the driver's, found once */
+    static void *function; /* the driver's function, looked up once */
     if (!function) {
         cudaDriverEntryPointQueryResult found;
         if (!cuda_ok(cudaGetDriverEntryPointByVersion(

@@ -2,13 +2,14 @@
  *
  * There are two ways here. If one group of one row fits the shared memory of a block, or of a
  * cluster of CLUSTER blocks, the block or cluster reads it once, computes its moments there and
- * writes the result: one launch, one read. Otherwise a first kernel leaves the moments of pieces of
- * the image (some 32,768 elements: a function of the row's shape) in the workspace. Every block of
- * the second kernel merges them in order and normalises its piece.
+ * writes the result: one launch, one read. Otherwise there are two kernels. The first writes the
+ * moments of pieces of the image to the workspace. A piece has some 32,768 elements; its size
+ * depends on the row's shape only. Every block of the second kernel merges all moments in order and
+ * normalises its piece.
  *
- * x may come as two tensors, one after the other along the channels (the skip connections): each
- * word comes from one of them. The first reader of a word also writes it where both are to stand
- * side by side.
+ * x may be two tensors, one after the other along the channels (the skip connections). Each word
+ * comes from one of them. The first thread that reads a word also writes it to `joined`, which
+ * receives both tensors side by side.
  *
  * A third way reads whole pixels: group_norm_lines.cu. Both ways here move words of up to 16 bytes
  * that lie within one group: 10 channels in 16 bits are five words of 4 bytes. A line is the part
@@ -33,14 +34,15 @@
 #define CLUSTER 4
 #define PIECE_ELEMENTS 32768
 #define MAX_PIECES 256
-/* From this many pixels in a row on, GROUP_NORM_LINES is the static choice. On an H100 it was the
- * fastest from there on; below, one block for each group was. */
+/* From this many pixels per row on, GROUP_NORM_LINES is the static choice. On an H100 it was
+ * fastest for such sizes; for smaller ones, one block per group was. */
 #define LINES_PIXELS 4096
 
 /* ---- words ---- */
 
-/* Which of a line's `words` words a thread takes: word `word` (and every `columns`th after it, if a
- * line has more words than a block has threads) of every `lines`th line from `line` on. */
+/* The words of a line that a thread takes: word `word` and, if a line has more words than a block
+ * has threads, every `columns`th word after it. It takes them from every `lines`th line, from line
+ * `line` on. */
 struct walk {
     int words, columns, lines, word, line;
 };
@@ -51,14 +53,14 @@ __device__ __forceinline__ struct walk walk_of(int words) {
     w.columns = min(words, (int)blockDim.x);
     w.lines = (int)blockDim.x / w.columns;
     w.word = (int)threadIdx.x % w.columns;
-    w.line = (int)threadIdx.x / w.columns; /* from w.lines on: a thread without work */
+    w.line = (int)threadIdx.x / w.columns; /* w.lines or more: this thread has no work */
     return w;
 }
 
 /* Calls each(line, word) for every line of this thread below `end`. `from` points at the thread's
- * word in line 0; lines are `apart` elements apart. A turn loads the words of LOADS lines, calls
- * loaded_all(), and only then uses them. In the last turn, loads beyond `end` read the last line
- * again, and their words are not used. */
+ * word in line 0; lines are `apart` elements apart. Each turn loads the words of LOADS lines, calls
+ * loaded_all(), and only then uses the words. In the last turn, loads beyond `end` read the last
+ * line again, and their words are not used. */
 template <class T, int V, int LOADS, class LOADED, class EACH>
 __device__ __forceinline__ void each_line(
     const T *from, int apart, struct walk w, int end, LOADED loaded_all, EACH each) {
@@ -93,8 +95,8 @@ __device__ __forceinline__ void each_line(
         from, apart, w, end, [] {}, each);
 }
 
-/* Returns x, but the compiler must assume that it has changed: what is computed from it is computed
- * here and not before. */
+/* Returns x, but makes the compiler assume that it has changed. So whatever depends on it is
+ * computed after this call and not before. */
 template <class T> __device__ __forceinline__ T computed_here(T x) {
 #ifdef __CUDACC__
     if constexpr (sizeof(T) == 4)
@@ -109,9 +111,9 @@ template <class T, int V> __device__ __forceinline__ void put_word(T *to, union 
     *(decltype(v.whole) *)to = v.whole;
 }
 
-/* The end for V channels: y = fma(x - shift, scale gamma, beta - mean scale gamma), and SiLU. For
- * f32, which serves for comparisons, the mean is subtracted from x - shift instead: in the offset,
- * it would be rounded together with beta. */
+/* The last step for V channels: y = fma(x - shift, scale gamma, beta - mean scale gamma), and SiLU.
+ * For f32, which serves for comparisons, the mean is subtracted from x - shift instead, because in
+ * the offset it would be rounded together with beta. */
 template <class T, int V> struct ending {
     static constexpr bool EXACT = sizeof(T) == 4;
     float shift, mean, factor[V], offset[V];
@@ -147,8 +149,8 @@ template <class T, int V> struct ending {
 
 /* ---- a block, or a cluster of blocks, for each group ---- */
 
-/* Copies this thread's words from `kept` to `joined`, in which both sources stand side by side. A
- * separate loop that is not unrolled, so that the code stays short. */
+/* Copies this thread's words from `kept` to `joined`, which holds the channels of both sources.
+ * This is a separate loop that is not unrolled, so that the code stays short. */
 template <class T, int V>
 __device__ __forceinline__ void join(
     const T *kept, struct walk w, int pixels, T *joined, int channels) {
@@ -160,29 +162,29 @@ __device__ __forceinline__ void join(
                 *(const union word<T, V> *)(kept + (i * w.words + at) * V));
 }
 
-/* The moments at the place of `own` in another block of the cluster. */
+/* Reads the moments from another block of the cluster, at the same place as `own`. */
 __device__ __forceinline__ struct moments cluster_moments(
     const struct moments *own, unsigned rank) {
     const float4 m = cluster_read((const float4 *)own, rank);
     return { m.x, m.y, m.z, m.w };
 }
 
-/* Block x / BLOCKS is a group, x % BLOCKS its part of the pixels, y a row. x may be y: a block
- * first reads everything that it will write, and no other block touches it. */
+/* Block x / BLOCKS is a group, x % BLOCKS its part of the pixels, y a row. x may be y, because a
+ * block reads everything that it will write before it writes, and no other block touches it. */
 template <class T, int V, int BLOCKS, bool SILU>
 __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     group_norm_shared(const struct group_norm g) {
     if (BLOCKS > 1 && !CLUSTER_CODE)
         return;
     /* Whether the squared deviations get a pass of their own. If they are summed in the same pass
-     * as the values, they lose digits where the mean lies far from shift. For 40,960 values the
-     * variance is off by 5e-6 of itself if that distance is five deviations, and by 0.002 if it is
-     * a hundred: less than bf16 shows. */
+     * as the values, they lose precision when the mean is far from shift. For 40,960 values, the
+     * relative error of the variance is 5e-6 at a distance of five deviations and 0.002 at a
+     * hundred, which bf16 does not show. */
     constexpr bool TWO_PASSES = !std::is_same_v<T, __nv_bfloat16>;
-    /* With 11 loads one turn does for SD-1.5's 64x64 pixels: each of four blocks has 1,024 lines,
-     * of which its threads take 102 at a time. */
+    /* With 11 loads, one turn is enough for SD-1.5's 64x64 pixels: each of four blocks has 1,024
+     * lines, and its threads take 102 lines at a time. */
     constexpr int FIRST_LOADS = V * sizeof(T) == 16 ? 4 : 11;
-    /* [32] sums, the block's moments, then its part of the group, T [pixels][width] */
+    /* [32] sums, the block's moments, then the block's part of the group, T [pixels][width] */
     DYNAMIC_SHARED(float, shared);
     struct moments *const own = (struct moments *)(shared + 32);
     T *kept = (T *)(own + 1);
@@ -195,7 +197,8 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     T *y = (T *)g.y + begin;
     griddepcontrol_wait();
     const T middle = *source<T>(g, row, group * g.width).from;
-    /* Those of the thread's first word, mostly its only one, are loaded together with x. */
+    /* gamma and beta of the thread's first word (usually its only one) are loaded together with
+     * x. */
     float gamma[V], beta[V], shift = 0.0f, sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -219,11 +222,11 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
                 }
             });
     }
-    shift = to_float(middle); /* for threads without a line too */
+    shift = to_float(middle); /* also for threads without a line */
     griddepcontrol_launch();
     if (g.joined)
         join<T, V>(kept, w, pixels, (T *)g.joined + begin, g.channels);
-    /* No thread writes y before all have read x: block_sum waits for all. */
+    /* No thread writes y before all threads have read x, because block_sum waits for all. */
     const float count = (float)pixels * (float)g.width;
     struct moments m = moments_of(count, shift, block_sum(sum, shared), 0.0f);
     if constexpr (TWO_PASSES) {
@@ -247,7 +250,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
 #pragma unroll
         for (int i = 1; i < BLOCKS; i++)
             m = moments_merge(m, cluster_moments(own, i));
-        cluster_arrive(); /* done with the others' memory */
+        cluster_arrive(); /* no longer reads the others' memory */
     }
     const float scale = moments_scale(m, g.eps);
     for (int at = w.word; at < w.words; at += w.columns) {
@@ -269,12 +272,12 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
 
 /* ---- in pieces ---- */
 
-/* What a block takes, the same in both kernels. blockIdx.x counts [group / together][piece],
- * blockIdx.y rows. */
+/* The part of the work that a block takes, the same in both kernels. blockIdx.x counts [group /
+ * together][piece], blockIdx.y rows. */
 struct piece {
-    int index, first_group, groups, pixels, channel; /* channel: its first */
-    int pixel;                                       /* the first, of all rows' */
-    int64_t at;                                      /* the element of y that is its first */
+    int index, first_group, groups, pixels, channel; /* channel: the first one */
+    int pixel;                                       /* the first one, counted over all rows */
+    int64_t at;                                      /* index in y of the first element */
 };
 
 __device__ __forceinline__ struct piece piece_of(const struct group_norm &g) {
@@ -323,7 +326,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     }
     mine[thread] = m;
     __syncthreads();
-    /* A warp merges one group: the moments of all threads that have a word of that group. */
+    /* A warp merges one group: the moments of all threads that have a word of the group. */
     const int of_group = min(g.width / V, w.columns), warp = thread / 32, lane = thread % 32;
     for (int group = warp; group < p.groups; group += THREADS / 32) {
         struct moments sum = { 0.0f, 0.0f, 0.0f, 0.0f };
@@ -337,7 +340,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     }
 }
 
-/* The same grid; x may be y. */
+/* The grid is that of group_norm_parts. x may be y. */
 template <class T, int V>
 __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     group_norm_apply(const struct group_norm g) {
@@ -383,7 +386,7 @@ static struct selections<struct group_norm_shape, struct group_norm_candidate> s
 extern "C" struct group_norm_shape group_norm_shape_of(const struct group_norm_args *args) {
     const int64_t *s = args->x->shape;
     struct group_norm_shape shape;
-    memset(&shape, 0, sizeof(shape)); /* compared as bytes */
+    memset(&shape, 0, sizeof(shape)); /* shapes are compared as bytes */
     shape.dtype = args->x->dtype;
     shape.pixels = s[1] * s[2];
     shape.channels = s[3] + (args->more ? args->more->shape[3] : 0);
@@ -391,7 +394,7 @@ extern "C" struct group_norm_shape group_norm_shape_of(const struct group_norm_a
     return shape;
 }
 
-/* The shared memory of one of `blocks` blocks that keep a group. */
+/* Returns the shared memory that each of `blocks` blocks needs to keep a group. */
 static size_t kept_bytes(int64_t pixels, int64_t width, int blocks, size_t size) {
     return 32 * sizeof(float) + sizeof(struct moments) +
            (size_t)((pixels + blocks - 1) / blocks * width) * size;
@@ -441,7 +444,7 @@ static uint64_t alignment(const struct group_norm *g, size_t size) {
            (uintptr_t)g->more | (uintptr_t)g->y | (uintptr_t)g->joined;
 }
 
-/* Elements of the widest word that divides a group and stays aligned. */
+/* Returns the elements of the widest word that divides a group and stays aligned. */
 static int word_of(const struct group_norm *g, size_t size) {
     const uint64_t bits = (uint64_t)g->width * size | alignment(g, size);
     size_t bytes = 16;
@@ -456,7 +459,7 @@ static int64_t divided(int64_t a, int64_t b) {
 
 template <class T, int V, int BLOCKS>
 static bool run_shared(const struct group_norm *g, int64_t rows, struct error *err) {
-    /* Whole warps, none of them without work. */
+    /* Use whole warps, and no warp without work. */
     const int64_t words = divided(g->pixels, BLOCKS) * (g->width / V);
     const unsigned threads = words < THREADS ? (unsigned)divided(words, 32) * 32 : THREADS;
     const struct launch_shape shape = { dim3((unsigned)g->groups * BLOCKS, (unsigned)rows),
@@ -521,8 +524,8 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
     const int64_t least = divided(g.pixels, MAX_PIECES), wanted = PIECE_ELEMENTS / g.channels;
     g.piece = (int)(wanted > least ? wanted : least);
     g.pieces = (int)divided(g.pixels, g.piece);
-    /* Takes as many rows at a time as fit: their moments into the workspace, and the number of
-     * their pixels into an int. */
+    /* Take as many rows at a time as fit: their moments in the workspace, and their number of
+     * pixels in an int. */
     const int64_t row_bytes = (int64_t)sizeof(struct moments) * g.groups *
                               (g.pieces > GROUP_NORM_LINE_PARTS ? g.pieces : GROUP_NORM_LINE_PARTS);
     const int64_t room = CUDA_WORKSPACE_BYTES / row_bytes, most = INT32_MAX / g.pixels;

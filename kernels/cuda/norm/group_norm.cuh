@@ -1,4 +1,4 @@
-/* Inside kernels/cuda/: one call of group_norm, as its kernels take it. */
+/* Inside kernels/cuda/: the arguments of group_norm's kernels. */
 #ifndef KERNELS_CUDA_NORM_GROUP_NORM_CUH
 #define KERNELS_CUDA_NORM_GROUP_NORM_CUH
 
@@ -7,21 +7,22 @@
 #include <stdint.h>
 
 struct group_norm {
-    /* [..][of_x] and [..][of_more]; `more` points of_x elements before its first, so that a
-     * channel's number is valid for both */
+    /* [..][of_x] and [..][of_more]. `more` points of_x elements before its first element, so that
+     * the same channel number indexes both. */
     const void *x, *more;
     const float *gamma, *beta;
     void *y, *joined;                    /* joined: NULL unless `more` is set */
     struct moments *parts;               /* [row][piece][group] */
-    int pixels, channels, groups, width; /* width: channels of a group */
+    int pixels, channels, groups, width; /* width: channels per group */
     int of_x, of_more;                   /* channels */
     int piece, pieces; /* pixels of a piece (the last has fewer), and the pieces */
-    int together;      /* groups that one block takes */
+    int together;      /* groups per block */
     float eps;
     bool silu;
 };
 
-/* A channel of one pixel in the tensor that has it, and the distance of its pixels. */
+/* A channel of one pixel, in the tensor that has the channel. `apart`: elements from one pixel to
+ * the next. */
 template <class T> struct source {
     const T *from;
     int apart;

@@ -1,13 +1,15 @@
-/* group_norm of 16-bit images, by whole pixels: the second way of group_norm.cu for the widest
- * words.
+/* group_norm of 16-bit images, by whole pixels and in the widest words. Like the second way of
+ * group_norm.cu, it has two kernels.
  *
- * A group of 10 channels is 20 bytes of each pixel, so whoever reads one group alone moves more of
- * memory than it needs, in words of 4 bytes. Here a thread keeps to 8 channels, whatever groups
- * they belong to, and sums each of them by itself; only the block's sums become those of groups.
+ * A group of 10 channels is 20 bytes of each pixel. A block that reads one group only uses words of
+ * 4 bytes, and memory moves more than the block needs. Here a thread always reads the same 8
+ * channels, whatever groups they belong to, and sums each channel separately. Sums of groups are
+ * made at the end, from the block's sums.
  *
- * The first kernel leaves the sums of pieces of the image in the workspace: a function of the row's
- * shape. Every block of the second one adds them in the same order. It requests its pixels before
- * it waits for the first: they are there since before that one ended its own wait.
+ * The first kernel writes the sums of pieces of the image to the workspace; the pieces depend on
+ * the row's shape only. Every block of the second kernel adds all of them in the same order. The
+ * second kernel requests its pixels before it waits for the first kernel. This is safe because the
+ * pixels were complete before the first kernel's own wait ended.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
@@ -17,13 +19,13 @@
 
 #define THREADS 512
 #define LOADS 8
-/* Elements of a piece; large images have as many pieces as the workspace takes. */
+/* Elements per piece. Large images have larger pieces, because the number of pieces is limited. */
 #define PIECE_ELEMENTS 20480
 #define PIECES_OF_SMALL 64
 #define SMALL_ELEMENTS (4 << 20)
 
-/* A thread's place: word `word` of every `lines`th pixel from `line` on; a thread without work has
- * line >= lines. */
+/* A thread's place in the piece: word `word` of every `lines`th pixel from `line` on. A thread
+ * without work has line >= lines. */
 struct place {
     int words, lines, word, line, first, pixels; /* first: the piece's first pixel of the row */
 };
@@ -48,15 +50,16 @@ __device__ __forceinline__ float2 sum_of_warp(float2 all) {
     return all;
 }
 
-/* What each group's values are taken relative to: its first channel of the row's first pixel. */
+/* Reads the shift of each group, from which its values are measured: the group's first channel in
+ * the row's first pixel. */
 template <class T>
 __device__ __forceinline__ void read_shifts(const struct group_norm &g, float *shifts) {
     for (int group = (int)threadIdx.x; group < g.groups; group += (int)blockDim.x)
         shifts[group] = to_float(*source<T>(g, (int)blockIdx.y * g.pixels, group * g.width).from);
 }
 
-/* Requests this thread's words of the LOADS lines from `line` on; after the last one the last
- * again. */
+/* Requests this thread's words of the LOADS lines from `line` on. After the last line, it requests
+ * the last line again. */
 template <class T>
 __device__ __forceinline__ void request(
     union word<T, 8> *words, const source<T> &x, const struct place &p, int line) {
@@ -66,8 +69,8 @@ __device__ __forceinline__ void request(
             const uint4 *)(x.from + (int64_t)min(line + i * p.lines, p.pixels - 1) * x.apart);
 }
 
-/* Calls each(pixel of the piece, its word) for this thread's pixels; the first LOADS words were
- * requested before. */
+/* Calls each(pixel of the piece, its word) for this thread's pixels. The first LOADS words were
+ * already requested. */
 template <class T, class EACH>
 __device__ __forceinline__ void each_word(
     union word<T, 8> *words, const source<T> &x, const struct place &p, EACH each) {
@@ -85,14 +88,15 @@ __device__ __forceinline__ void each_word(
     }
 }
 
-/* What the first kernel leaves behind its sums, [row][group]: x may be y, whose first pixel may be
- * written when the second kernel asks for it. */
+/* Returns where the first kernel keeps the shifts: behind its sums, [row][group]. The second kernel
+ * cannot read them from x: if x is y, the first pixel may already be overwritten. */
 __device__ __forceinline__ float *kept_shifts(const struct group_norm &g) {
     float *shifts = (float *)((float2 *)g.parts + (int64_t)gridDim.y * g.groups * g.pieces);
     return shifts + (int64_t)blockIdx.y * g.groups;
 }
 
-/* Grid: x pieces, y rows. parts: [row][group][piece] sums of d and of d^2, d = x - shift. */
+/* Grid: x pieces, y rows. Writes g.parts as [row][group][piece]: sums of d and of d^2, d = x -
+ * shift. */
 template <class T>
 __global__ void __launch_bounds__(THREADS, 1) group_norm_line_sums(const struct group_norm g) {
     DYNAMIC_SHARED(float, shifts);                              /* [GROUP_NORM_LINE_GROUPS] */
@@ -150,12 +154,12 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_line_sums(const struct 
     }
 }
 
-/* What a group's values become: y = ((x - shift) - mean) scale gamma + beta. */
+/* How a group's values are normalised: y = ((x - shift) - mean) scale gamma + beta. */
 struct ends {
     float shift, mean, scale;
 };
 
-/* Leaves every group's, from the first kernel's sums. */
+/* Computes `ends` of every group from the first kernel's sums. */
 __device__ __forceinline__ void add_parts(const struct group_norm &g, struct ends *ends) {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int warps = (int)blockDim.x / 32;
@@ -179,7 +183,7 @@ __device__ __forceinline__ void add_parts(const struct group_norm &g, struct end
     }
 }
 
-/* The same grid; x may be y. */
+/* The grid is that of group_norm_line_sums. x may be y. */
 template <class T, bool SILU>
 __global__ void __launch_bounds__(THREADS, 1) group_norm_line_write(const struct group_norm g) {
     DYNAMIC_SHARED(struct ends, ends); /* [groups] */

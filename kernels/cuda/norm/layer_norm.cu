@@ -1,5 +1,5 @@
-/* layer_norm over the last dimension, one warp per token. A token of at most 2048 channels, a
- * multiple of eight, is kept in registers; others are read three times. */
+/* layer_norm over the last dimension, one warp per token. A token is kept in registers if it has at
+ * most 2048 channels, a multiple of eight. Other tokens are read three times. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/norm/norm.cuh"
@@ -19,14 +19,14 @@ __device__ __forceinline__ float scale_of(float squares, int channels, float eps
     return 1.0f / sqrtf(squares / (float)channels + eps);
 }
 
-/* One token of up to 8 * 32 * VECTORS channels; a lane keeps VECTORS eights of them. All loads are
- * issued before the first value is used, with no condition between them; after the last channel
- * they read the last eight again. */
+/* Normalises one token of up to 8 * 32 * VECTORS channels; a lane keeps VECTORS words of eight
+ * channels. All loads are issued before the first value is used, with no condition between them.
+ * Loads after the last channel read the last eight channels again. */
 template <class T, int VECTORS>
 __device__ __forceinline__ void normalise_kept(
     const T *from, const float *gamma, const float *beta, T *to, int channels, float eps) {
     const int lane = (int)threadIdx.x % 32;
-    constexpr bool EARLY = VECTORS <= 5; /* gamma and beta too, if registers allow */
+    constexpr bool EARLY = VECTORS <= 5; /* gamma, beta loaded with x; registers allow it */
     float v[VECTORS][8], g[VECTORS][8], b[VECTORS][8], sum = 0.0f, squares = 0.0f;
     const T first = from[0];
 #pragma unroll
@@ -73,7 +73,7 @@ __device__ __forceinline__ void normalise_kept(
     }
 }
 
-/* One token of any number of channels at any address. */
+/* Normalises one token of any number of channels at any address. */
 template <class T>
 __device__ __forceinline__ void normalise_any(
     const T *from, const float *gamma, const float *beta, T *to, int channels, float eps) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void normalise_any(
         to[c] = from_float<T>(finish(to_float(from[c]), shift, mean, scale, gamma[c], beta[c]));
 }
 
-/* x may be y. VECTORS 0: channels and addresses that cannot be kept. */
+/* x may be y. VECTORS = 0: for channels and addresses that normalise_kept does not support. */
 template <class T, int VECTORS>
 __global__ void __launch_bounds__(THREADS) layer_norm(const T *x, const float *gamma,
     const float *beta, T *y, int64_t tokens, int channels, float eps) {

@@ -1,6 +1,6 @@
 /* Inside kernels/cuda/: mean and variance in f32 that stay precise with a large mean.
  *
- * Values are taken relative to one of them (`shift`), so that the sums are as small as the
+ * One of the values (`shift`) is subtracted from all of them, so that the sums are as small as the
  * deviations. Pieces are merged by Chan, Golub and LeVeque's rule, in an order that depends on the
  * shape only. The mean is shift + mean, kept as two numbers, and x - shift is exact or nearly so.
  * Rounding shift + mean to one float would already cost an error of 3e-5 at a mean of 1000.
@@ -44,7 +44,7 @@ __device__ __forceinline__ struct moments moments_of_warp(struct moments m) {
         other.shift = __shfl_xor_sync(0xffffffffu, m.shift, step);
         other.mean = __shfl_xor_sync(0xffffffffu, m.mean, step);
         other.squares = __shfl_xor_sync(0xffffffffu, m.squares, step);
-        /* The lower lane's moments come first on both sides, so that both get the same bits. */
+        /* Both lanes merge the lower lane's moments first, so that both get the same bits. */
         m = threadIdx.x & step ? moments_merge(other, m) : moments_merge(m, other);
     }
     return m;

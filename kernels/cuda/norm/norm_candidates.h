@@ -1,5 +1,5 @@
 /* The kernels that can compute group_norm on this device, for the tuner. They sum in different
- * orders and a row's bits must not depend on the batch, so the choice depends on one row's shape
+ * orders. Because a row's bits must not depend on the batch, the choice depends on one row's shape
  * only. */
 #ifndef KERNELS_CUDA_NORM_NORM_CANDIDATES_H
 #define KERNELS_CUDA_NORM_NORM_CANDIDATES_H
@@ -13,7 +13,7 @@ extern "C" {
 enum group_norm_path {
     GROUP_NORM_PARTS, /* two kernels: moments of pieces of the image, then the rest; the plainest */
     GROUP_NORM_SHARED,  /* one kernel: each block keeps a group of a row in shared memory */
-    GROUP_NORM_CLUSTER, /* the same with a cluster of blocks for each group (sm_90) */
+    GROUP_NORM_CLUSTER, /* like GROUP_NORM_SHARED, with a cluster per group (sm_90) */
     GROUP_NORM_LINES, /* two kernels over whole pixels, in words of 16 bytes: group_norm_lines.cu */
 };
 
@@ -44,8 +44,8 @@ const char *group_norm_candidate_name(
 bool group_norm_select(
     const struct group_norm_shape *shape, const struct group_norm_candidate *candidate);
 
-/* Computes group_norm by one candidate, whatever is selected. Arguments as checked by
- * op_group_norm. */
+/* Computes group_norm with one candidate, whatever is selected. The arguments must have passed the
+ * checks of op_group_norm. */
 bool group_norm_with(const struct group_norm_candidate *candidate,
     const struct group_norm_args *args, struct error *err);
 

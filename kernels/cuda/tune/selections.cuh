@@ -49,7 +49,7 @@ template <class SHAPE, class CANDIDATE> struct selections {
     }
 
     /* Returns the selected candidate, or NULL. Registers a new shape with the tuner, which may
-     * select something at once. */
+     * select a candidate at once. */
     const CANDIDATE *find(const SHAPE *shape, const struct tunable *tunable) {
         int i = index_of(shape);
         if (i == count && tuner_note(tunable, shape))

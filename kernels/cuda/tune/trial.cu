@@ -25,35 +25,36 @@ extern "C" {
 #define PATTERN_COUNT 1000003 /* a prime: rows do not repeat */
 #define COMPARE_THREADS 256
 #define COMPARE_BLOCKS 512
-/* A time is the median of RUNS_MAX runs, or of fewer (at least RUNS_MIN) if they would take longer
- * than RUNS_US. */
+/* A time is the median of RUNS_MAX runs. If they would take longer than RUNS_US, there are fewer,
+ * but at least RUNS_MIN. */
 #define RUNS_MAX 15
 #define RUNS_MIN 3
 #define RUNS_US 20e3
-/* One run is enough for a candidate this many times slower than the best so far. */
+/* A candidate that is this many times slower than the best so far gets one run only. */
 #define HOPELESS 3.0
 
-/* A result with guards around it. */
+/* A result with guard bytes before and after it. */
 struct guarded {
     void *block; /* owned, device */
     size_t bytes;
     struct tensor y;
 };
 
-/* What is kept for the candidates of one problem. */
+/* Memory that is shared by all candidates of one problem. */
 static struct {
-    char key[TUNER_KEY_BYTES]; /* of the problem; empty: nothing is kept */
+    char key[TUNER_KEY_BYTES]; /* the problem's key; empty: nothing is kept */
     struct trial trial;
-    struct guarded y, plain, alone; /* alone: one row */
+    struct guarded y, plain, alone; /* alone: a result of one row */
     struct guarded first;           /* the candidate's result before it was timed */
-    uint32_t *differs;              /* owned, device: not 0 after a timed call gave other bits */
+    uint32_t *differs;              /* owned, device; not 0: a timed call gave other bits */
     int64_t rows[2]; /* numbers of rows to time; the second is 0 if there is only one */
     double best_us[2];
     void *flush; /* owned, device: larger than the second-level cache */
     size_t flush_bytes;
 } kept;
 
-/* Random numbers, made once: on the host, and in each dtype on the device until trial_end. */
+/* Random numbers, made once. The host's copy is kept; the device's copies, one per dtype, are kept
+ * until trial_end. */
 static float *pattern;          /* owned */
 static void *patterns[3];       /* owned, device: f32, f16, bf16 */
 static size_t patterns_size[3]; /* bytes */
@@ -69,7 +70,7 @@ static bool make_pattern(struct error *err) {
     uint64_t state = 1;
     for (int i = 0; i < PATTERN_COUNT; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        /* -1.73..1.73: of variance one */
+        /* -1.73..1.73, with variance 1 */
         pattern[i] = ((float)(state >> 40) * 0x1p-23f - 1.0f) * 1.7320508f;
     }
     return true;
@@ -94,7 +95,7 @@ static const char *device_pattern(enum dtype dtype, struct error *err) {
     return ok ? (const char *)block : NULL;
 }
 
-/* Numbers of the pattern from `from` on, times `scale`. */
+/* to = `count` numbers of the pattern from `from` on, times `scale`. */
 static void fill(float *to, int64_t count, int64_t from, float scale) {
     int64_t at = from % PATTERN_COUNT;
     for (int64_t i = 0; i < count; i++) {
@@ -167,7 +168,7 @@ static bool guarded_init(struct guarded *g, const struct tensor *like, struct er
     return true;
 }
 
-/* Writes the guards, and NaN between them. */
+/* Fills the guards, and fills the result between them with NaN. */
 static bool guarded_poison(struct guarded *g, struct error *err) {
     cuda_forbid_overlap();
     return cuda_ok(cudaMemsetAsync(g->block, GUARD, g->bytes, cuda_stream()), "filling", err) &&
@@ -200,7 +201,7 @@ struct difference {
     int64_t not_finite, other_bits;
 };
 
-/* Merges what a thread, a block or all blocks found. */
+/* Adds the differences `d` to `to`. Merges the results of threads and of blocks. */
 __host__ __device__ static inline void add_difference(
     struct difference *to, const struct difference *d) {
     to->squares += d->squares;
@@ -210,7 +211,7 @@ __host__ __device__ static inline void add_difference(
     to->other_bits += d->other_bits;
 }
 
-/* y, p: [count]; out: [blocks]. BITS is an integer as wide as T. */
+/* Compares y [count] with p [count]. out: [blocks]. BITS is an integer type as wide as T. */
 template <class T, class BITS>
 __global__ void __launch_bounds__(COMPARE_THREADS)
     compare_kernel(const T *y, const T *p, int64_t count, struct difference *out) {
@@ -236,7 +237,7 @@ __global__ void __launch_bounds__(COMPARE_THREADS)
         out[blockIdx.x] = found[0];
 }
 
-/* The first `count` elements of two results. */
+/* Compares the first `count` elements of two results. */
 static bool compare(const struct tensor *y, const struct tensor *p, int64_t count,
     struct difference *out, struct error *err) {
     const int64_t wanted = (count + 8 * COMPARE_THREADS - 1) / (8 * COMPARE_THREADS);
@@ -278,7 +279,7 @@ __global__ void __launch_bounds__(COMPARE_THREADS)
             *differs = 1; /* any thread may write: all write the same */
 }
 
-/* Queues the comparison after a timed call of `rows` rows. */
+/* Queues the comparison of a timed call's result, `rows` rows, with kept.first. */
 static bool note_bits(int64_t rows, struct error *err) {
     const struct tensor y = tensor_rows(&kept.y.y, 0, rows);
     const int64_t count = (int64_t)(tensor_bytes(&y) / sizeof(uint16_t));
@@ -290,7 +291,8 @@ static bool note_bits(int64_t rows, struct error *err) {
         (const uint16_t *)kept.first.y.data, count, kept.differs);
 }
 
-/* Two correct kernels differ by the rounding of their sums and, once, of their result. */
+/* The error that is allowed, relative to the result's size. Correct kernels differ by the rounding
+ * of their sums and of their result. */
 static double allowed_error(enum dtype dtype) {
     return dtype == DTYPE_F32 ? 2e-5 : dtype == DTYPE_F16 ? 2e-3 : 1.2e-2;
 }
@@ -311,7 +313,7 @@ static void judge(
         out->verdict = TUNER_RIGHT;
 }
 
-/* --- what is kept --- */
+/* --- shared by a problem's candidates --- */
 
 static void kept_finish(void) {
     for (int i = 0; i < kept.trial.input_count; i++)
@@ -336,7 +338,7 @@ void trial_end(void) {
     }
 }
 
-/* Makes everything for a problem, with the plainest kernel's result. */
+/* Makes everything that a problem's candidates share, including the plainest kernel's result. */
 static bool kept_fill(const struct problem *p, int64_t rows, struct error *err) {
     const struct tunable *t = p->tunable;
     kept.trial.rows = rows;
@@ -357,7 +359,8 @@ static bool kept_fill(const struct problem *p, int64_t rows, struct error *err) 
            t->run(p->shape, t->candidates(p->shape) - 1, &kept.trial, rows, &kept.plain.y, err);
 }
 
-/* Prepares for the most rows, or for the fewest if memory does not suffice. */
+/* Prepares for the most rows that were called. If memory is too small for that, prepares for
+ * TRIAL_ROWS. */
 static bool kept_prepare(const struct problem *p, struct error *err) {
     const int64_t fewest = p->rows_min ? p->rows_min : 2, most = p->rows_max ? p->rows_max : fewest;
     int64_t rows = most > TRIAL_ROWS ? most : TRIAL_ROWS;
@@ -396,12 +399,12 @@ __global__ void __launch_bounds__(COMPARE_THREADS)
          i += (int64_t)gridDim.x * COMPARE_THREADS)
         all |= x[i];
     if (all == 0)
-        unused[blockIdx.x] = all; /* keeps the reads; the workspace has no owner */
+        unused[blockIdx.x] = all; /* or the compiler would drop the reads */
 }
 
-/* Fills the cache with something else, and then with what the previous call of a step would have
- * left there: the operands, but no weights. This also keeps the device busy while the call is
- * queued, so that the device's time is measured. */
+/* Fills the cache with other data, then with what the previous call of a step would have left
+ * there: the operands, but no weights. This also keeps the device busy while the call is queued, so
+ * that only the device's time is measured. */
 static bool fill_cache(int i, int64_t rows, struct error *err) {
     if (!kept.flush)
         return true;
@@ -423,8 +426,8 @@ static bool fill_cache(int i, int64_t rows, struct error *err) {
     return true;
 }
 
-/* Times `count` calls, each with the cache as fill_cache leaves it, in milliseconds. The bits of
- * each are compared with the first's. */
+/* Times `count` calls, in milliseconds. Each starts with the cache as fill_cache leaves it. The
+ * bits of each result are compared with kept.first. */
 static bool time_calls(const struct problem *p, int candidate, int64_t rows, int count,
     cudaEvent_t (*events)[2], float *ms, struct error *err) {
     for (int i = 0; i < count; i++)
@@ -480,7 +483,7 @@ static bool timed(const struct problem *p, int candidate, double *us, struct err
 
 /* --- one candidate --- */
 
-/* Compares the first row alone, and as one of two, with itself in the whole batch. */
+/* Checks that the first row has the same bits alone, as one of two rows, and in the whole batch. */
 static bool check_rows(
     const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
     const struct tunable *t = p->tunable;
@@ -502,8 +505,8 @@ static bool check_rows(
     return true;
 }
 
-/* Checks the whole batch against the plainest, the guards, and rows with fewer other rows or
- * none. */
+/* Checks the whole batch against the plainest kernel's result, the guards, and that a row does not
+ * depend on the others. */
 static bool check(
     const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
     const struct tunable *t = p->tunable;
@@ -523,12 +526,12 @@ static bool check(
     return out->verdict != TUNER_RIGHT || check_rows(p, candidate, out, err);
 }
 
-/* Times a correct candidate, and detects one whose calls give different bits: a race. */
+/* Times a correct candidate. A candidate whose calls give different bits is wrong: it has a
+ * race. */
 static bool time_and_watch(
     const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
     const size_t bytes = tensor_bytes(&kept.y.y);
-    /* Computes all rows again, because check_rows has left other calls' results in the first
-     * two. */
+    /* Compute all rows again, because check_rows has overwritten the first two. */
     if (!p->tunable->run(p->shape, candidate, &kept.trial, kept.trial.rows, &kept.y.y, err) ||
         !cuda_memory.copy(kept.first.y.data, kept.y.y.data, bytes, err) ||
         !cuda_memory.zero(kept.differs, sizeof(*kept.differs), err) ||

@@ -1,4 +1,4 @@
-/* The kinds of operations that several kernels can compute, for the tuner. */
+/* Describes to the tuner each kind of operation that several kernels can compute. */
 #include "kernels/cuda/attention/attention_candidates.h"
 #include "kernels/cuda/gemm/gemm_candidates.h"
 #include "kernels/cuda/norm/norm_candidates.h"
@@ -11,13 +11,13 @@
 static const char *const conv_names[] = { "conv1x1", "conv3x3", "conv3x3-down",
     "conv3x3-down-right", "conv3x3-up" };
 
-/* The parts of a tunable that follow from a list of candidates, their names and a table of selected
- * ones. */
+/* The functions of a tunable that follow from a list of candidates, their names, and a function
+ * that selects one. */
 template <class SHAPE, class CANDIDATE, int MOST, int (*LIST)(const SHAPE *, CANDIDATE *),
     const char *(*NAME)(const CANDIDATE *, char *, size_t),
     bool (*SELECT)(const SHAPE *, const CANDIDATE *)>
 struct kind {
-    /* The last shape's candidates are kept, because they are requested one by one. */
+    /* Keeps the last shape's candidates, because callers ask for them one by one. */
     static const CANDIDATE *all(const void *shape, int *count) {
         static CANDIDATE list[MOST];
         static SHAPE of;
@@ -54,7 +54,8 @@ struct kind {
 
 static void gemm_describe(const void *shape, char *text, size_t size) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
-    /* If more than a bias and a residual may follow the sum, the layer is a problem of its own. */
+    /* A layer whose sum may be followed by more than a bias and a residual is a separate
+     * problem. */
     const bool more = (!s->is_conv || s->kind == CONV_1X1) && !s->plain;
     snprintf(text, size, "%s%s %s n%lld k%lld %lldx%lld to %lldx%lld",
         s->is_conv ? conv_names[s->kind] : "linear",
@@ -76,8 +77,8 @@ typedef kind<struct gemm_shape, struct gemm_candidate, GEMM_MAX_CANDIDATES, gemm
     gemm_candidate_name, gemm_select>
     gemm;
 
-/* Inputs: x; then a convolution's shortcut, or the residual if there may be one; and for a
- * convolution what is added to each row. */
+/* Inputs: x; then the shortcut of a convolution that has one. Without a shortcut: the residual and,
+ * for a convolution, row_add. */
 static bool gemm_prepare(const void *shape, struct trial *t, struct error *err) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
     const int64_t rows = t->rows, taps = !s->is_conv || s->kind == CONV_1X1 ? 1 : 9;
@@ -124,7 +125,7 @@ static bool gemm_run(const void *shape, int candidate, const struct trial *t, in
     struct linear_args args = {};
     args.x = &x;
     args.weight = t->weights[0];
-    args.residual = s->geglu ? NULL : &second; /* as in models */
+    args.residual = s->geglu ? NULL : &second; /* as models call it */
     args.y = &out;
     return gemm_linear_with(chosen, &args, err);
 }
@@ -145,7 +146,8 @@ typedef kind<struct attention_shape, struct attention_candidate, ATTENTION_MAX_C
     attention_candidates, attention_candidate_name, attention_select>
     attention;
 
-/* q [rows][tq][channels]; k and v are side by side, as in the result of a fused projection. */
+/* q is [rows][tq][channels]; k and v are side by side in one tensor, like the result of a fused
+ * projection. */
 static bool attention_prepare(const void *shape, struct trial *t, struct error *err) {
     const struct attention_shape *s = (const struct attention_shape *)shape;
     const int64_t channels = (int64_t)s->heads * s->head_dim;
@@ -225,7 +227,7 @@ void tunables_note(enum operation operation, const void *args) {
     } else if (operation == OPERATION_conv2d) {
         const struct conv2d_args *a = (const struct conv2d_args *)args;
         const struct gemm_shape shape = gemm_shape_of_conv2d(a);
-        if (a->shortcut) { /* first the shortcut, a product of its own for some candidates */
+        if (a->shortcut) { /* some candidates compute the shortcut as a separate product */
             struct conv2d_args before = {};
             before.x = a->shortcut;
             before.weight = a->shortcut_weight;

@@ -1,4 +1,4 @@
-/* The tuner's state: the problems that were called or noted, and what was chosen for them before.
+/* The tuner's state: the problems that were called or noted, and the choices loaded for them.
  * trial.cu measures. */
 #include "kernels/cuda/tune/tuner.h"
 
@@ -23,8 +23,8 @@ static struct {
     int problem_count;
     struct chosen *chosen; /* owned */
     int chosen_count;
-    bool full;             /* there was no room for a problem, which was logged */
-    const char *preferred; /* borrowed: the beginning of a name, or NULL */
+    bool full;             /* no room for a problem; this was logged */
+    const char *preferred; /* borrowed: the start of a name, or NULL */
     int preferred_count;
 } tuner;
 
@@ -69,7 +69,7 @@ static int prefer(const char *prefix) {
     return count;
 }
 
-/* The problem with this key, or NULL. */
+/* Returns the problem with this key, or NULL. */
 static struct problem *find(const char *key) {
     for (int i = 0; i < tuner.problem_count; i++)
         if (strcmp(tuner.problems[i].key, key) == 0)

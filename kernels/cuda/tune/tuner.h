@@ -1,5 +1,5 @@
 /* Inside kernels/cuda/: what the tuner needs to know about a kind of operation that several kernels
- * can compute. tunables.cu describes each kind, tuner.cu holds the problems and the choices,
+ * can compute. tunables.cu describes each kind. tuner.cu holds the problems and the choices.
  * trial.cu tries a candidate: it compares and times it. */
 #ifndef KERNELS_CUDA_TUNE_TUNER_H
 #define KERNELS_CUDA_TUNE_TUNER_H
@@ -15,7 +15,7 @@ extern "C" {
 #define TRIAL_MAX_INPUTS 4
 #define TRIAL_MAX_WEIGHTS 2
 
-/* One problem's operands, for `rows` rows. */
+/* The operands of one problem, for `rows` rows. */
 struct trial {
     int64_t rows;
     struct tensor inputs[TRIAL_MAX_INPUTS]; /* device memory, owned by the tuner */
@@ -50,14 +50,14 @@ struct problem {
     const struct tunable *tunable; /* borrowed */
     char key[TUNER_KEY_BYTES];     /* two shapes are the same if their keys are */
     unsigned char shape[TUNABLE_MAX_SHAPE_BYTES];
-    int64_t rows_min, rows_max; /* over the calls noted with their rows; 0: none was */
+    int64_t rows_min, rows_max; /* rows of the noted calls; 0: none was noted */
 };
 
 /* Registers the shape with the tuner, and selects the candidate that was chosen for it before. An
  * operation calls this when it has no selected candidate. Returns true if this call selected
  * one. */
 bool tuner_note(const struct tunable *tunable, const void *shape);
-/* The same for a call on `rows` rows, which are noted too. */
+/* Does what tuner_note does for a call on `rows` rows, and notes the number of rows too. */
 void tuner_note_rows(const struct tunable *tunable, const void *shape, int64_t rows);
 
 /* Tries one candidate, for struct tuner's try_candidate. Keeps the operands and the plainest
@@ -66,8 +66,8 @@ bool trial_of(
     const struct problem *problem, int candidate, struct tuner_result *out, struct error *err);
 void trial_end(void);
 
-/* For prepare: add an input of random numbers of about unit size, or a weight [n][k] or
- * [n][k][3][3] with bias whose products are of about unit size again. */
+/* For prepare. trial_input adds an input of random numbers of about unit size. trial_weight adds a
+ * weight [n][k] or [n][k][3][3] with a bias; its products are of about unit size again. */
 bool trial_input(struct trial *trial, struct tensor like, struct error *err);
 bool trial_weight(struct trial *trial, int64_t n, int64_t k, bool is_conv, enum conv_kind kind,
     bool geglu, enum dtype dtype, struct error *err);
@@ -78,7 +78,8 @@ extern const char cuda_tuned_code[];
 
 extern const struct tuner cuda_tuner;
 
-/* The kinds of operations. tunables_note registers a call of one, for struct tuner's note. */
+/* The kinds of operations. tunables_note registers a call of one of them, for struct tuner's
+ * note. */
 extern const struct tunable tunable_gemm, tunable_attention, tunable_group_norm;
 void tunables_note(enum operation operation, const void *args);
 

@@ -52,7 +52,7 @@ static bool is_alphanumeric(unsigned char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-/* The value of a hexadecimal digit, or -1. */
+/* Returns the value of a hexadecimal digit, or -1. */
 static int hex_digit(unsigned char c) {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -89,8 +89,9 @@ uint64_t guard_body_bytes(const struct guard_headers *headers) {
     return bytes;
 }
 
-/* Requires one Content-Length, or one Transfer-Encoding, which few routes accept. A request whose
- * end a proxy in front may see elsewhere must not be answered as if it were clear. */
+/* Checks that the end of the body is unambiguous. There must be one Content-Length, or one
+ * Transfer-Encoding, which few routes accept. A proxy in front of the daemon may see the end of an
+ * ambiguous request somewhere else. */
 static struct guard_verdict check_framing(const struct guard_request *request) {
     const struct guard_header *length = &request->headers.content_length;
     const struct guard_header *encoding = &request->headers.transfer_encoding;
@@ -201,8 +202,8 @@ static bool split_host(const char *text, size_t length, const char **name, size_
     return *name_length > 0;
 }
 
-/* Returns whether it is an IPv4 or IPv6 address as written in Host. DNS does not resolve addresses,
- * so an attacker's DNS cannot abuse them. */
+/* Returns whether the name is an IPv4 or IPv6 address as written in Host. An address needs no DNS,
+ * so an attacker's DNS cannot point it at us. */
 static bool is_address(const char *name, size_t length) {
     char text[64];
     unsigned char bytes[16];
@@ -233,8 +234,8 @@ static bool host_is_allowed(const struct guard_request *request, const char *nam
     return is_listed(request, name, length) || (request->any_address && is_address(name, length));
 }
 
-/* Returns whether a page of this host made the request. Only a proxy speaks TLS, for a listed
- * name. */
+/* Returns whether a page of this host made the request. https is only accepted for a listed host,
+ * because TLS only comes from a proxy. */
 static bool is_same_origin(const struct guard_request *request, bool listed_host) {
     const struct guard_header *host = &request->headers.host, *origin = &request->headers.origin;
     const char *const schemes[] = { "http://", listed_host ? "https://" : NULL };
@@ -248,13 +249,14 @@ static bool is_same_origin(const struct guard_request *request, bool listed_host
     return false;
 }
 
-/* What a browser says of a request made by the user or by a page of this host. */
+/* Returns whether Sec-Fetch-Site says that the user or a page of this host made the request. */
 static bool is_own_site(const struct guard_header *site) {
     return is_word(site, "same-origin") || is_word(site, "same-site") || is_word(site, "none");
 }
 
-/* A page of another site has another Origin; a name that an attacker's DNS points at us is not one
- * of ours. The two checks together keep web pages out of a server on the loopback address. */
+/* Refuses requests that pages of other sites make. Such a page has another Origin. If an attacker's
+ * DNS points a name at us, that name is not among our hosts. Together the two checks keep web pages
+ * away from a server on the loopback address. */
 static struct guard_verdict check_site(const struct guard_request *request) {
     const struct guard_header *host = &request->headers.host, *origin = &request->headers.origin;
     const struct guard_header *site = &request->headers.sec_fetch_site;

@@ -4,14 +4,14 @@
 
 #include <string.h>
 
-#define VERSION_BYTES 8 /* of "HTTP/1.1" */
+#define VERSION_BYTES 8 /* the length of "HTTP/1.1" */
 
 static void refuse(struct guard_head *head, int status, const char *code, const char *message) {
     if (!head->verdict.status)
         head->verdict = (struct guard_verdict){ status, code, message };
 }
 
-/* Skips a line end, CR LF, which is exactly two NULs now. */
+/* Skips a line end. The library has replaced its CR LF by exactly two NULs. */
 static void take_line_end(struct guard_head *head) {
     if (head->verdict.status)
         return;
@@ -22,7 +22,7 @@ static void take_line_end(struct guard_head *head) {
         head->at += 2;
 }
 
-/* RFC 9110, section 5.6.2. */
+/* Returns whether the text is a token (RFC 9110, section 5.6.2). */
 static bool is_token(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
         const char c = text[i];
@@ -42,7 +42,7 @@ void guard_head_begin(struct guard_head *head, const char *method, size_t size, 
             "the head of the request is larger than this server takes");
         return;
     }
-    /* One space after the method, one after the target. */
+    /* There must be one space after the method and one after the target. */
     const bool is_line = target && is_token(method, strlen(method)) &&
                          target == method + strlen(method) + 1 &&
                          version == target + target_length + 1 && strlen(version) == VERSION_BYTES;

@@ -27,7 +27,7 @@ void refusal_head_has_come(struct http_thread *thread, struct exchange *exchange
         thread->heads = exchange->next_head;
 }
 
-/* Returns the status of the queued answer, 0 if there is none. */
+/* Returns the status of the queued answer; 0 if there is none. */
 static int queued_status(const struct exchange *exchange) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         exchange->http, MHD_CONNECTION_INFO_HTTP_STATUS);
@@ -48,8 +48,8 @@ void refusal_answer(struct exchange *exchange, int status, const struct error *e
     size_t size;
     char *text = respond_error_text(exchange, status, err, &size);
     if (text && info) {
-        /* All earlier answers have reached the kernel. If it has no room for this one, the client
-         * has not read those, and does not get this one. */
+        /* The kernel has all earlier answers. If its buffer has no room for this one, the client is
+         * not reading its answers, and this one is dropped. */
         (void)!send(info->connect_fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         shutdown(info->connect_fd, SHUT_WR);
     }

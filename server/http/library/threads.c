@@ -14,7 +14,7 @@ struct http_threads {
     struct http_thread of[];
 };
 
-/* Keeps the target escaped: it is compared with paths that need no escapes. */
+/* Keeps the target escaped: it is compared with paths that contain no escapes. */
 static size_t keep_escapes(void *user, struct MHD_Connection *http, char *text) {
     (void)user;
     (void)http;

@@ -1,4 +1,4 @@
-/* What the emulator's tests of kernels share: launches and arrays on the device. */
+/* Helpers shared by the emulator's tests of kernels: launches and arrays on the device. */
 #ifndef TESTS_CUDA_EMULATOR_TESTS_KERNEL_TEST_H
 #define TESTS_CUDA_EMULATOR_TESTS_KERNEL_TEST_H
 
@@ -31,7 +31,7 @@ static void launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...), A
     launch_clusters(grid, block, shared, 1, kernel, arguments...);
 }
 
-/* Released by cudaFree. */
+/* To be freed with cudaFree. */
 template <class T> static T *device_array(size_t count) {
     T *p = NULL;
     CHECK(cudaMalloc(&p, count * sizeof(T)) == cudaSuccess, "cudaMalloc");

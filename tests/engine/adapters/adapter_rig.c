@@ -144,7 +144,7 @@ static void write_layer(struct writer *w, const char *name, const struct named_w
         if (layer->has_bias)
             write_tensor(w, name, "diff_b", 1, &layer->n, 0.1);
         break;
-    case RIG_NORM: /* which no weight is */
+    case RIG_NORM: /* write_norms writes these */
         break;
     }
 }
@@ -209,7 +209,7 @@ void rig_put(const struct rig *rig, const char *name, enum rig_kind kind, int64_
     rig_write(rig, rig_path(rig, name), kind, rank, part, seed);
 }
 
-/* ---- what it computes ---- */
+/* ---- what the models compute ---- */
 
 struct adapter_set *rig_set(
     struct rig *rig, const char *a, double a_weight, const char *b, double b_weight) {
@@ -226,7 +226,7 @@ struct adapter_set *rig_set(
 struct run {
     const struct rig *rig;
     const struct row_overlay *unet[ROWS], *text_encoder[ROWS];
-    float *signal; /* of everything that goes in */
+    float *signal; /* every input's numbers */
     float *out;    /* [ROWS][rig->outputs] */
 };
 
@@ -241,7 +241,7 @@ static void run_unet(struct compute *c, struct run *run) {
     struct tensor raw = compute_tensor_3d(c, DTYPE_F32, ROWS, TOKENS, config->cross_attention_dim);
     struct tensor context = compute_tensor_3d(c, dtype, ROWS, TOKENS, config->cross_attention_dim);
     struct tensor kv = compute_tensor_3d(c, dtype, ROWS, TOKENS, unet_context_channels(unet));
-    for (int row = 0; row < ROWS; row++) { /* the same numbers for each */
+    for (int row = 0; row < ROWS; row++) { /* the same inputs for each row */
         const struct tensor x_row = tensor_rows(&x, row, 1), raw_row = tensor_rows(&raw, row, 1);
         compute_upload(c, run->signal, &x_row);
         compute_upload(c, run->signal, &raw_row);

@@ -1,5 +1,5 @@
-/* How long a file takes from its last byte until it can be used, the disk's part apart, and what
- * working copies cost: a measurement, printed, and no test.
+/* Measures how long an uploaded file takes from its last byte until it can be used (disk time shown
+ * separately), and what working copies cost. It prints the figures and checks nothing.
  *
  * usage: adapters_load MODEL FILE [TIMES]: sends FILE again and again to a registry over MODEL. */
 #include "base/monotonic.h"

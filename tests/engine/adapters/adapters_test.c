@@ -1,6 +1,6 @@
-/* The registry of adapters: what names mean as files come, change and go; what a set computes; what
- * memory allows. The arithmetic of the files themselves has tests of its own
- * (tests/models/adapter_test.c); here weights are compared with each other. */
+/* The registry of adapters: which file a name means as files are added, changed and removed; what a
+ * set computes; what memory allows. The arithmetic of the files has its own tests
+ * (tests/models/adapter_test.c); here results are compared with each other. */
 #include "engine/adapters/internal.h"
 #include "tests/check.h"
 #include "tests/engine/adapters/adapter_rig.h"
@@ -16,7 +16,7 @@
 static struct rig rig;
 static struct error err;
 
-/* The second row's numbers with a set of one or two adapters. To be freed. */
+/* Returns the second row's outputs with a set of one or two adapters. To be freed. */
 static float *with(const char *a, double a_weight, const char *b, double b_weight) {
     struct adapter_set *set = rig_set(&rig, a, a_weight, b, b_weight);
     float *rows = rig_run(&rig, set);
@@ -61,7 +61,7 @@ static uint64_t checksum(void) {
     return sum;
 }
 
-/* Puts a fresh registry over files a (LoRA), b (LoRA), loha and full. */
+/* Opens a fresh registry over the files a (LoRA), b (LoRA), loha, full and others. */
 static void begin(size_t memory_bytes, bool merge) {
     rig_open(&rig, memory_bytes, merge);
     rig_put(&rig, "a", RIG_LORA, 4, "to_", 1);
@@ -76,8 +76,8 @@ static void begin(size_t memory_bytes, bool merge) {
 
 /* ---- what a set computes ---- */
 
-/* One adapter after the other, together, apart, in either order: the same bits every time, and the
- * base's own bits in the row beside them. */
+/* Adapters used one after the other, together, alone and in either order always give the same bits,
+ * and the row beside them keeps the base model's bits. */
 static void sets_leave_no_trace(void) {
     begin(0, false);
     const uint64_t before = checksum();
@@ -115,7 +115,8 @@ static void sets_leave_no_trace(void) {
     free(off);
 }
 
-/* The overlay's norms, and those of a checkpoint into which they were merged. */
+/* Compares norms changed by an overlay with the norms of a checkpoint into which they were
+ * merged. */
 static void norms_are_merged_as_well(void) {
     char checkpoint[128], merged[128], aside[128];
     begin(0, false);
@@ -141,7 +142,7 @@ static void norms_are_merged_as_well(void) {
     free(rows);
 }
 
-/* The checksum sees one changed number. */
+/* The checksum changes if one number changes. */
 static void checksum_sees_a_change(void) {
     begin(0, false);
     const uint64_t before = checksum();
@@ -210,7 +211,7 @@ static void text_keys_tell_sets_apart(void) {
         "an overlay for a model that is not changed");
     for (int i = 0; i < 6; i++)
         adapter_set_release(sets[i]);
-    for (int i = 0; i < 1000; i++) { /* more than are kept */
+    for (int i = 0; i < 1000; i++) { /* more keys than are kept */
         struct adapter_set *set = rig_set(&rig, "text", 2 + i * 1e-3, NULL, 0);
         CHECK(adapter_set_text_key(set) > key, "key %d", i);
         adapter_set_release(set);
@@ -313,7 +314,8 @@ static size_t files_in_folder(void) {
     return count;
 }
 
-/* Sends the file at `path` as `name`, `cut` bytes less of it, and says that `more` are to come. */
+/* Uploads the file at `path` as `name`, without its last `cut` bytes, and announces `more` bytes
+ * than it sends. */
 static bool announce_and_upload(
     const char *name, const char *path, long cut, long more, struct adapter_info *info) {
     struct adapter_upload *upload;
@@ -368,7 +370,7 @@ static void a_file_can_be_sent(void) {
     CHECK(same_bits(still, sent), "a failed upload changed the version");
     CHECK(files_in_folder() == files + 1, "%zu files, %zu before", files_in_folder(), files);
     CHECK(!resolves("fresh", 1), "a failed upload made a name");
-    rig_open(&rig, 0, false); /* as a daemon that starts again */
+    rig_open(&rig, 0, false); /* like a restarted daemon */
     float *reread = with("a", 1, NULL, 0);
     CHECK(same_bits(reread, sent), "the disk holds something else");
     free(sent);
@@ -400,7 +402,7 @@ static void an_upload_may_stop_anywhere(void) {
     CHECK(!adapter_upload_begin(rig.adapters, "half", ADAPTER_FILE_MAX_BYTES + 1, &upload, &err) &&
               err.code == ERROR_TOO_LARGE,
         "%s", err.message);
-    char left[128]; /* by a daemon that was killed */
+    char left[128]; /* left by a daemon that was killed */
     snprintf(left, sizeof(left), "%s/.upload-0123456789abcdef", rig.loras);
     fclose(fopen(left, "w"));
     rig_open(&rig, 0, false);
@@ -427,7 +429,7 @@ static void one_that_stalls_loses_its_name(void) {
         error_code_name(err.code), err.message);
     CHECK_CONTAINS(err.message, "nothing of this file came for 0.01 s");
     adapter_upload_abort(stalled);
-    /* The last byte of one that was passed comes too late as well. */
+    /* An upload that was replaced cannot be completed either. */
     CHECK(adapter_upload_begin(rig.adapters, "name", 0, &stalled, &err), "%s", err.message);
     usleep(20000);
     CHECK(adapter_upload_begin(rig.adapters, "name", 0, &next, &err), "%s", err.message);
@@ -438,7 +440,8 @@ static void one_that_stalls_loses_its_name(void) {
     rig.upload_patience_s = 0;
 }
 
-/* As what was trained is added: into the folder, or without one from where it is. */
+/* Adds a file as a finished training does: it is copied into the folder, or used where it is if
+ * there is no folder. */
 static void a_file_from_elsewhere_is_added(void) {
     char other[160], folder[sizeof(rig.loras)];
     begin(0, false);
@@ -502,14 +505,14 @@ static void only_regular_files_are_read(void) {
         CHECK(!adapters_load(rig.adapters, names[i], NULL, &err), "%s loads", names[i]);
         printf("%s: %s\n", names[i], err.message);
     }
-    /* A file that becomes a link between the scan and the first use. */
+    /* A file is replaced by a link between the scan and the first use. */
     unlink(rig_path(&rig, "a"));
     CHECK(symlink(outside, rig_path(&rig, "a")) == 0, "no link");
     CHECK(!resolves("a", 1) && err.code == ERROR_INVALID, "a link is followed");
     CHECK_CONTAINS(err.message, "symbolic link");
     CHECK_STRING(err.param, "loras[0].name");
     CHECK_STRING(err.value, "a");
-    /* Sending to the name of a link replaces the link, not what it leads to. */
+    /* An upload to the name of a link replaces the link, not the link's target. */
     struct stat before, after;
     stat(outside, &before);
     char other[128];
@@ -590,18 +593,18 @@ static void defaults_apply_where_none_is_named(void) {
         "%s", err.message);
 }
 
-/* ---- a device of one thread at a time ---- */
+/* ---- a device that serves one thread at a time ---- */
 
 #define TAKERS 3
 
-static struct adapters device; /* nothing but its turn */
+static struct adapters device; /* only its `turn` is used */
 static int counted, order[2], arrived;
 
 static void *count_alone(void *user) {
     (void)user;
     for (int i = 0; i < 2000; i++) {
         adapters_device_take(&device);
-        adapters_device_take(&device); /* the holder may */
+        adapters_device_take(&device); /* the holder may take it again */
         const int before = counted;
         adapters_device_give(&device);
         counted = before + 1;
@@ -670,7 +673,7 @@ static size_t resident(void) {
     return bytes;
 }
 
-/* Room for two of four like adapters. */
+/* The memory has room for two of four adapters of equal size. */
 static void who_was_used_longest_ago_gives_way(void) {
     static const char *const names[] = { "l1", "l2", "l3", "l4" };
     begin(0, false);

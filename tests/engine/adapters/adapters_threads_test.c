@@ -1,7 +1,7 @@
-/* Names change while requests run: one thread sends new files for two names, again and again,
- * another unloads, rescans, lists and sets, and two draw with whatever the names stand for at that
- * moment. Each result is compared with what its version's file gave alone, bit for bit; memory must
- * not grow, and the base must stay what it was.
+/* Adapters change while requests run. One thread keeps uploading new files for two names, another
+ * unloads, rescans, lists and changes settings, and two threads draw with the current version of
+ * each name. Each result is compared bit for bit with the result of the same file used alone.
+ * Memory must not grow, and the base weights must not change.
  *
  * usage: adapters_threads_test CYCLES */
 #include "tests/check.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CONTENTS 3 /* files that take turns */
+#define CONTENTS 3 /* different files */
 #define DRAWERS 2
 #define VERSIONS_MAX 100000
 
@@ -21,7 +21,7 @@ static struct rig rig;
 static struct {
     char *bytes;
     size_t size;
-    float *alone; /* what it computes at weight 0.5: [rig.outputs] */
+    float *alone; /* its output at weight 0.5: [rig.outputs] */
 } contents[CONTENTS];
 static const char *const names[2] = { "left", "right" };
 static atomic_int content_of[VERSIONS_MAX]; /* 1 + index; 0: no such version */
@@ -44,7 +44,8 @@ static long resident_kib(void) {
     return pages * (sysconf(_SC_PAGESIZE) >> 10);
 }
 
-/* Only this thread makes versions, so it knows the next one's number before anybody can see it. */
+/* Only this thread makes versions, so it knows the next version's number before another thread can
+ * see that version. */
 static void send(const char *name, int content, uint64_t *version) {
     struct error err = { 0 };
     struct adapter_upload *upload;
@@ -109,7 +110,7 @@ static void *churn(void *user) {
         must(adapters_resolve(rig.adapters, NULL, 0, false, &set, &err), err.message);
         adapter_set_release(set);
         if (!adapters_unload(rig.adapters, name, &err))
-            must(err.code == ERROR_CONFLICT, err.message); /* it is a default now */
+            must(err.code == ERROR_CONFLICT, err.message); /* it has become a default */
         must(adapters_load(rig.adapters, name, NULL, &err), err.message);
         atomic_fetch_add(&churned, 1);
         usleep(1000);
@@ -183,8 +184,10 @@ int main(int argc, char **argv) {
         CHECK(listing.items[i].users == 0, "%s has %d users", listing.items[i].name,
             listing.items[i].users);
     adapters_listing_finish(&listing);
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* they keep what was freed */
-    /* Once it has seen everything; a tenth for the allocator's moods. */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* they delay freeing memory   \
+                                                                     */
+    /* The first measurement is taken once every file was in use. Allocators may keep a tenth
+     * more. */
     CHECK(cycles < 500 || resident[1] <= resident[0] + resident[0] / 10 + 1024, "memory grows");
 #endif
     rig_remove(&rig);

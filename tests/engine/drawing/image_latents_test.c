@@ -1,6 +1,6 @@
-/* Drawings that begin with a picture against diffusers: image to image and both kinds of
- * inpainting, with every scheduler that diffusers has, recorded with
- * tests/reference/image_latents.py from the bundled checkpoint. Float32 on both sides.
+/* Drawings that begin with a picture, compared with diffusers: image to image and both kinds of
+ * inpainting, with every scheduler that diffusers has. tests/reference/image_latents.py recorded
+ * them from the bundled checkpoint. Float32 on both sides.
  *
  * usage: image_latents_test MODEL_FOLDER LATENTS.safetensors */
 #include "engine/loop/pipeline.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define TOLERANCE 1e-4 /* a share of the latents' norm */
-#define MOVES 10       /* a drawing rounds at every operation, the recorded figure at the start */
+#define MOVES 10       /* times `moved`, which counts only one rounding, at the start */
 #define BAR 1e-3       /* never more */
 
 static double number(const json_t *item, const char *key) {
@@ -29,10 +29,10 @@ static int side(const json_t *item, const char *key, size_t i) {
     return (int)json_integer_value(json_array_get(json_object_get(item, key), i));
 }
 
-/* --- a checkpoint that inpaints --- */
+/* --- an inpainting checkpoint --- */
 
-/* The bundled UNet's tensors, conv_in [48][4][3][3] becoming [48][9][3][3] as the script does it.
- */
+/* Writes the bundled UNet's tensors, with conv_in widened from [48][4][3][3] to [48][9][3][3] as
+ * the reference script does it. */
 static bool write_wide_unet(const char *from, const char *to) {
     struct safetensors *file;
     struct error err = { 0 };
@@ -66,7 +66,7 @@ static bool write_wide_unet(const char *from, const char *to) {
     return ok;
 }
 
-/* `to`, new, with the bundled checkpoint's other parts by links. */
+/* Makes the folder `to`. The other parts of the bundled checkpoint are linked into it. */
 static bool write_inpainting_checkpoint(const char *bundled, const char *to) {
     static const char *const parts[] = { "text_encoder", "vae", "scheduler", "tokenizer" };
     char from_path[512], to_path[512];
@@ -206,9 +206,9 @@ static void case_matches_diffusers(
     generate_request_finish(&request);
 }
 
-/* --- what is left outside of the mask --- */
+/* --- outside of the mask --- */
 
-/* With 4 channels the latents outside of the mask are the picture's own at the end. */
+/* With a UNet of 4 input channels, the final latents outside of the mask are the picture's own. */
 static void masked_latents_are_kept(struct pipeline *pipeline, const json_t *item) {
     struct generate_result drawn[2] = { 0 };
     struct error err = { 0 };
@@ -230,7 +230,8 @@ static void masked_latents_are_kept(struct pipeline *pipeline, const json_t *ite
         other += drawn[0].latents[i] != drawn[1].latents[i];
     }
     printf("two prompts, one mask: %d latents are the picture's, %d are drawn\n", same, other);
-    /* The circle of 18 px around (32, 21) covers 16 of the 64 pixels that the mask is asked at. */
+    /* The mask is sampled at 64 pixels. The circle of radius 18 px around (32, 21) covers 16 of
+     * them. */
     CHECK(same == 4 * (64 - 16) && other == 4 * 16, "%d kept, %d drawn", same, other);
     generate_result_finish(&drawn[0]);
     generate_result_finish(&drawn[1]);

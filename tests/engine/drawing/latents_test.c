@@ -1,6 +1,6 @@
-/* Whole drawings against diffusers: final latents of the bundled checkpoint for every scheduler,
- * spacing, prediction type and field of a request, and a decoded picture, recorded with
- * tests/reference/latents.py. Float32 on both sides.
+/* Whole drawings compared with diffusers: final latents of the bundled checkpoint for every
+ * scheduler, spacing, prediction type and field of a request, and one decoded picture.
+ * tests/reference/latents.py recorded them. Float32 on both sides.
  *
  * usage: latents_test MODEL_FOLDER LATENTS.safetensors FOLDER_OF_THE_LATER_SCHEDULERS */
 #include "base/metrics.h"
@@ -11,21 +11,23 @@
 
 #include <stdlib.h>
 
-/* What is allowed whatever the recording says of itself: a share of the root mean square. */
+/* An error that is always allowed: a share of the latents' root mean square. */
 #define TOLERANCE 1e-4
-/* A drawing rounds at every operation, the recorded figure at the start alone: drawings with AVX2
- * were seen 5.5 times as far away (unipc, v_prediction), all others less. */
+/* A factor for the recorded `moved`, which measures one rounding at the start only; a drawing
+ * rounds at every operation. The worst error seen with AVX2 was 5.5 times `moved` (unipc,
+ * v_prediction). */
 #define MOVES 8
-/* And never more than this share of the root mean square, at which the picture is still the same.
- * Only dpm2_ancestral down Beta's sigmas comes near it: its last steps make 8 % of one rounding of
- * the start. It was seen 0.5 % (AVX-512) and 3.5 % (AVX2) away. */
+/* The largest error ever allowed, as a share of the root mean square; the picture still looks the
+ * same. Only dpm2_ancestral with Beta sigmas comes near it: its last steps turn one rounding of the
+ * start into 8 %. Errors seen there: 0.5 % (AVX-512) and 3.5 % (AVX2). */
 #define MOST 0.1
 
 static double number(const json_t *item, const char *key) {
     return json_number_value(json_object_get(item, key));
 }
 
-/* The sum of the weight files as little-endian 32-bit words: ties the recording to the weights. */
+/* Returns the sum of the weight files as little-endian 32-bit words. It ties the recording to the
+ * weights. */
 static uint32_t weights_sum(const char *folder) {
     static const char *const names[] = { "text_encoder/model", "unet/diffusion_pytorch_model",
         "vae/diffusion_pytorch_model" };
@@ -84,7 +86,7 @@ static void parse_request(const json_t *item, struct generate_request *request) 
     }
 }
 
-/* Largest difference, or infinity if the shapes differ or a value is not finite. */
+/* Returns the largest difference, or infinity if the shapes differ or a value is not finite. */
 static double difference(const struct generate_result *result, const struct tensor *expected) {
     if (expected->rank != 4 || expected->shape[0] != result->image_count ||
         expected->shape[1] != result->latent_channels ||
@@ -100,8 +102,9 @@ static double difference(const struct generate_result *result, const struct tens
     return largest;
 }
 
-/* A latent may differ by TOLERANCE of the root mean square, or MOVES times as far as diffusers' own
- * latents move when their start moves by one rounding, but by MOST of it at most. */
+/* Returns the allowed error of a latent: TOLERANCE of the root mean square, or MOVES times the
+ * distance that diffusers' own latents move when their start moves by one rounding. It is never
+ * more than MOST of the root mean square. */
 static double allowed(const json_t *item, const struct tensor *expected) {
     const float *values = expected->data;
     double squares = 0;
@@ -118,7 +121,7 @@ static bool recorded(
                       : error_set(err, ERROR_NOT_FOUND, "%s is not recorded", name);
 }
 
-/* Resolves and draws. */
+/* Resolves the request and draws it. */
 static bool generate(struct pipeline *pipeline, const struct generate_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
     struct resolved_request resolved;
@@ -159,7 +162,8 @@ static void case_matches_diffusers(
     generate_request_finish(&request);
 }
 
-/* Diffusers' own rounding of pixels that nearly tie may fall the other way: one level, rarely. */
+/* Where a pixel is nearly halfway between two levels, diffusers may round it the other way. This is
+ * rare, and the difference is one level. */
 static void picture_matches_diffusers(
     struct pipeline *pipeline, struct safetensors *file, const json_t *item) {
     struct generate_request request;
@@ -192,14 +196,14 @@ static void picture_matches_diffusers(
     generate_request_finish(&request);
 }
 
-/* The same request alone and among others: bit for bit. */
+/* The same request gives the same bits alone and with others. */
 static void batch_mates_do_not_change_latents(struct pipeline *pipeline, const json_t *item) {
     struct generate_request request;
     struct generate_result alone = { 0 }, together = { 0 };
     struct error err = { 0 };
     parse_request(item, &request);
     request.num_inference_steps = 3;
-    request.num_images = 6; /* two UNet groups */
+    request.num_images = 6; /* more than fit in one UNet call */
     CHECK(generate(pipeline, &request, NULL, &together, &err), "%s", err.message);
     size_t bytes = sizeof(float) * (size_t)(together.latent_channels * together.latent_height *
                                             together.latent_width);
@@ -226,7 +230,7 @@ static double counted(const char *series) {
     return value;
 }
 
-/* Texts that nobody has asked for yet, then the same from the cache. */
+/* Draws with texts that are not in the cache yet, then with the same texts from the cache. */
 static void kept_texts_change_no_latents(struct pipeline *pipeline, const json_t *item) {
     struct generate_request request;
     struct generate_result results[2];
@@ -288,7 +292,7 @@ static void refusals_and_cancels(struct pipeline *pipeline, const json_t *item) 
     generate_request_finish(&request);
 }
 
-/* The recorded cases, a new reference; NULL for a file that is not there. */
+/* Opens a recording and returns its cases, a new reference. Returns NULL if the file is missing. */
 static json_t *open_cases(const char *path, const char *model, struct safetensors **file) {
     struct error err = { 0 };
     if (!safetensors_open(path, file, &err)) {
@@ -302,7 +306,8 @@ static json_t *open_cases(const char *path, const char *model, struct safetensor
     return json_loads(json_string_value(json_object_get(metadata, "cases")), 0, NULL);
 }
 
-/* Those after the three whose cases are all in one file have a file each; `most` of its cases. */
+/* The first three schedulers share one recording; each later scheduler has a file of its own.
+ * Compares `most` cases of each such file. */
 static void later_schedulers_match_diffusers(
     struct pipeline *pipeline, const char *folder, const char *model, size_t most) {
     for (int kind = SCHEDULER_PNDM + 1; kind < SCHEDULER_COUNT; kind++) {

@@ -1,6 +1,7 @@
-/* Previews on the bundled checkpoint: they change no pixel of what is drawn, also not of who shares
- * calls with them, and look like it. What they must look like is the finished picture itself: by
- * the linear map the mean colour of what each latent covers, by the VAE all of it.
+/* Previews on the bundled checkpoint. They change no pixel of their own picture, nor of pictures
+ * that share its calls, and they resemble the finished picture. A preview by the linear map must
+ * show the mean colour of the area that each latent covers; a preview by the VAE must show the
+ * whole picture.
  *
  * usage: preview_test MODEL_FOLDER */
 #include "engine/loop/pipeline.h"
@@ -90,8 +91,8 @@ static bool are_equal(const struct client *a, const struct client *b) {
     return equal;
 }
 
-/* The mean difference of the last previews to the finished pictures, seen at the previews' size,
- * and to their mean colour: what a grey preview would come to. */
+/* Computes the mean difference between the last previews and the finished pictures, scaled down to
+ * the previews' size. *grey is the same for previews of one flat colour, the picture's mean. */
 static void compare(const struct client *client, double *difference, double *grey) {
     const int w = client->width, h = client->height, px = client->result.width / w;
     double sum = 0, flat = 0;
@@ -156,7 +157,7 @@ int main(int argc, char **argv) {
         finish(&with);
         finish(&beside);
     }
-    /* What comes after the last step is the picture. */
+    /* No preview is made after the last step: the picture itself follows. */
     struct client at_the_end;
     begin(pipeline, &at_the_end, SCHEDULER_DDIM, STEPS, false);
     draw(pipeline);

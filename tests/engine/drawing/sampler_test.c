@@ -1,8 +1,8 @@
-/* Images that share UNet calls draw the bits that each draws alone: of other schedulers, steps,
- * guidance, texts, generators and adapters of the timestep layers, in any order, coming and going
- * while others are on their way. What each call takes from tables of timesteps is, bit for bit,
- * what the layers give for the call's own timesteps. On a small UNet with the weights of
- * tests/models/small/small_models.h. */
+/* Images that share UNet calls draw the same bits as each draws alone. They differ in schedulers,
+ * steps, guidance, texts, generators and adapters of the timestep layers; their order in a call
+ * varies, and images join and leave while others are drawn. Values that a call takes from tables of
+ * timesteps equal, bit for bit, what the layers compute for the call's own timesteps. Uses a small
+ * UNet with the weights of tests/models/small/small_models.h. */
 #include "engine/drawing/sampler.h"
 #include "kernels/compute/overlay.h"
 #include "tests/check.h"
@@ -23,10 +23,11 @@ enum {
 };
 #define ELEMENTS (CHANNELS * HEIGHT * WIDTH)
 
-/* Of each text: in company behind the shorter ones lie other texts' tokens. */
+/* The tokens of each text. When images share a call, other texts' tokens lie behind a shorter
+ * text. */
 static const int text_tokens[TEXTS] = { 5, 3, 1, 4 };
 
-/* Seven rows in a call are filled up to eight on a device that records. */
+/* A device that records calls fills up a call of seven rows to eight. */
 static const struct {
     enum scheduler_kind scheduler;
     int steps;
@@ -34,12 +35,13 @@ static const struct {
     enum rng_kind rng;
     int text, negative_text;
     bool has_init;
-    int adapter; /* of the timestep layers; 0: none */
-    int begins;  /* the tick before which it comes, if there is a row */
+    int adapter; /* adapts the timestep layers; 0: none */
+    int begins;  /* the tick at which it joins, if a row is free */
 } cases[IMAGES] = {
     { SCHEDULER_DDIM, 4, 0.5, 5, 0, RNG_CPU, 1, 0, false, 1, 0 },
     { SCHEDULER_DDPM, 3, 0, 1, 0, RNG_CPU, 2, 0, false, 2, 0 },
-    { SCHEDULER_DDPM, 3, 0, 2, 0, RNG_CUDA, 0, 3, false, 1, 0 }, /* the second, otherwise adapted */
+    { SCHEDULER_DDPM, 3, 0, 2, 0, RNG_CUDA, 0, 3, false, 1,
+        0 }, /* like the second, with another adapter */
     { SCHEDULER_DDIM, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1, 1 },
     { SCHEDULER_PNDM, 18, 0, 7.5, 0.5, RNG_CUDA, 3, 0, false, 0, 2 },
     { SCHEDULER_DDIM, 3, 1, 1, 0, RNG_CUDA, 3, 0, true, 0, 4 },
@@ -54,9 +56,9 @@ struct run {
     const float *init;
     int first, count; /* the images that take part */
     float (*latents)[ELEMENTS];
-    const struct row_overlay *overlays[3]; /* by a case's adapter */
-    int calls, rows;                       /* seen: the most rows of a call */
-    int compared;                          /* rows with what the layers give */
+    const struct row_overlay *overlays[3]; /* indexed by a case's `adapter` */
+    int calls, rows;                       /* rows: the most rows of one call */
+    int compared;                          /* rows compared with the layers' output */
 };
 
 static void fill(const struct run *r, int index, struct image *image) {
@@ -73,7 +75,7 @@ static void fill(const struct run *r, int index, struct image *image) {
     noise_init(&image->generator, cases[index].rng, (uint64_t)(100 + index));
 }
 
-/* Its rows, its texts and its noise. */
+/* Gives an image its rows, its encoded texts and its noise. */
 static void begin(struct compute *c, const struct run *r, const struct tensor *contexts, int index,
     struct sampler *s, struct image *image) {
     const int texts[2] = { cases[index].negative_text, cases[index].text };
@@ -96,7 +98,8 @@ static int rows_of(struct image *const *images, int count) {
     return rows;
 }
 
-/* Turns the order of a call's images by one, so that rows are neighbours in some ticks only. */
+/* Rotates the order of a call's images by one, so that two rows are neighbours only in some
+ * ticks. */
 static void turn(struct image **images, int count) {
     struct image *first = images[0];
     for (int i = 1; i < count; i++)
@@ -104,14 +107,15 @@ static void turn(struct image **images, int count) {
     images[count - 1] = first;
 }
 
-/* All that an image by itself has room for. */
+/* Returns the tokens of the longer text that the image uses: the room it has when it is drawn
+ * alone. */
 static int longest_of(int index) {
     const int own = text_tokens[cases[index].text];
     const int negative = text_tokens[cases[index].negative_text];
     return cases[index].guidance_scale > 1 && negative > own ? negative : own;
 }
 
-/* A call's rows before it: their timesteps and what they change of the weights. */
+/* The rows of a call, saved before it: timesteps and adapters. */
 struct call_rows {
     float timesteps[2 * IMAGES];
     const struct row_overlay *overlays[2 * IMAGES];
@@ -131,7 +135,7 @@ static struct call_rows rows_before(struct image *const *images, int count) {
     return rows;
 }
 
-/* The call again, by the layers themselves. */
+/* Repeats the call with the timestep layers instead of the tables, and compares the bits. */
 static void compare_with_layers(
     struct compute *c, const struct sampler *s, const struct call_rows *rows, int *compared) {
     const size_t mark = arena_mark(c->arena);
@@ -238,8 +242,8 @@ static struct scheduler_plan *make_plan(int index) {
     return plan;
 }
 
-/* Changes of all timestep layers, of either adapter other ones: low rank on the checkpoint's
- * weights, and on other weights in their place, as of a LoHa. */
+/* Changes all timestep layers, differently for each of two adapters. The first adds low rank to the
+ * checkpoint's weights. The second adds it to other weights that replace them, as a LoHa does. */
 #define TIME_LAYERS 3
 struct time_adapter {
     struct low_rank_pair *pairs[TIME_LAYERS];
@@ -282,7 +286,8 @@ static bool never_begin(struct error *err) {
     return error_set(err, ERROR_INTERNAL, "nothing is recorded here");
 }
 
-/* The first image of the same schedule. They share one, as images of one request do. */
+/* Returns the first image with the same schedule. Such images share a plan, as the images of one
+ * request do. */
 static int same_plan(int index) {
     int i = 0;
     while (cases[i].scheduler != cases[index].scheduler || cases[i].steps != cases[index].steps ||

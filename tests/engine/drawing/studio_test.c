@@ -1,7 +1,6 @@
-/* Who ends how in a studio: on stages that only pretend, and fail where they are told to. What
- * happens to one request never touches another, every request ends exactly once, and every image
- * that was given memory gives it back. All of it also in several studios at once, each on its own
- * thread. */
+/* How requests end in a studio. The stages are fake and fail on demand. A failing request never
+ * affects another, every request ends exactly once, and every image returns its memory. All of it
+ * also runs in several studios at once, each on its own thread. */
 #include "engine/drawing/studio.h"
 
 #include "base/monotonic.h"
@@ -15,20 +14,20 @@
 #define REQUESTS 4
 #define STEPS 5
 
-/* What the stages are told, and what they saw. */
+/* Settings of the fake stages, and what they have seen. */
 static _Thread_local struct {
-    int call_images;  /* that the device gains from */
-    int room;         /* images that can have begun */
-    int memory;       /* images of one call that there is memory for */
-    uint64_t culprit; /* the seed of the image with which every call fails; 0: none */
+    int call_images;  /* the best number for the device */
+    int room;         /* how many images may be in progress */
+    int memory;       /* images in one call that memory suffices for */
+    uint64_t culprit; /* seed of the image that fails every call; 0: none */
     enum error_code culprit_code;
-    uint64_t damaged; /* the one whose latents are not finite */
+    uint64_t damaged; /* seed of the image with non-finite latents */
     int begun, most_begun, calls, failed_calls, decodes;
-    int images_seen[UNET_CALL_MAX_IMAGES + 1]; /* calls with so many */
-    uint64_t order[64];                        /* seeds, as they began */
+    int images_seen[UNET_CALL_MAX_IMAGES + 1]; /* calls with this many images */
+    uint64_t order[64];                        /* seeds, in the order of begin */
     int ordered;
     bool mixed;     /* a call had images of two sizes */
-    uint64_t large; /* the seed of an image that takes the room of two */
+    uint64_t large; /* seed of an image that needs the room of two */
 } stage;
 
 static const struct scheduler_plan plan = { .count = STEPS };
@@ -49,7 +48,8 @@ static int room_of(uint64_t seed) {
     return stage.large && seed == stage.large ? 2 : 1;
 }
 
-/* Its seed and its size are kept where its generator's would be. */
+/* The image's generator holds its seed and, as the offset, its size; the other stages read them
+ * there. */
 static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
     struct image *image, struct error *err) {
     (void)user;
@@ -127,7 +127,7 @@ static _Thread_local struct client {
     uint64_t caller;
     int begun, done, step;
     enum error_code code;
-    int ended_as; /* the how-manieth */
+    int ended_as; /* its position among the ends */
     bool cancel, right;
     int cancel_at;
 } clients[REQUESTS];
@@ -196,7 +196,8 @@ static void admit(struct studio *studio, int index) {
         err.message);
 }
 
-/* Until nothing is left; every request has ended once and no image keeps memory. */
+/* Works until the studio is idle. Then every request must have ended once, and no image may keep
+ * memory. */
 static void finish(struct studio *studio, const char *what) {
     struct error err = { 0 };
     for (int i = 0; i < 1000 && !studio_is_idle(studio); i++)
@@ -215,7 +216,7 @@ static void check_code(const char *what, int index, enum error_code want) {
 
 static void calls_are_shared(void) {
     struct studio *studio = open_studio(4, 1);
-    clients[3].request.latent_width = 2; /* of another size, and twice the work */
+    clients[3].request.latent_width = 2; /* another size, and twice the work */
     for (int i = 0; i < REQUESTS; i++)
         admit(studio, i);
     finish(studio, "shared");
@@ -226,7 +227,7 @@ static void calls_are_shared(void) {
     CHECK(stage.decodes == REQUESTS, "%d decodes", stage.decodes);
 }
 
-/* Somebody new is in the next call, though the others are in the midst of theirs. */
+/* A new request joins the next call, although the others are part-way through their steps. */
 static void nobody_waits_for_a_call_to_fill(void) {
     struct studio *studio = open_studio(4, 1);
     struct error err = { 0 };
@@ -257,7 +258,8 @@ static void less_memory_is_a_narrower_call(void) {
     check_code("no memory", 0, ERROR_NO_MEMORY);
 }
 
-/* The culprit is in a call with all others, in its midst; they begin again, each alone. */
+/* The failing image shares a call with all others, part-way through. The others start again, each
+ * alone. */
 static void a_failed_call_is_the_culprits(void) {
     struct studio *studio = open_studio(4, 1);
     struct error err = { 0 };
@@ -285,8 +287,8 @@ static void damaged_latents_are_their_own(void) {
         check_code("damaged", i, i == 2 ? ERROR_INTERNAL : ERROR_NONE);
 }
 
-/* Where there is room for one, those that wait get it in turn, and nobody fails for want of it but
- * one who would not have it in an empty studio. */
+/* With room for one image, waiting requests get it in order, and none of them fails. A request
+ * fails for lack of room only if even an empty studio has too little. */
 static void room_comes_when_others_leave(void) {
     struct studio *studio = open_studio(4, 1);
     stage.room = 1;
@@ -308,8 +310,8 @@ static void room_comes_when_others_leave(void) {
         check_code("no room", i, ERROR_NO_MEMORY);
 }
 
-/* One that has no room keeps it from those behind it, who would have enough: else it would wait for
- * as long as others come. */
+/* A request that waits for room also holds back later requests that would fit. Otherwise it might
+ * wait for ever. */
 static void room_is_kept_for_whose_turn_it_is(void) {
     struct studio *studio = open_studio(4, 1);
     struct error err = { 0 };
@@ -330,8 +332,8 @@ static void room_is_kept_for_whose_turn_it_is(void) {
     }
 }
 
-/* Three of one caller came first, and one of another: as much work as each of these, and then as
- * two and a half of them. */
+/* Three requests of one caller arrive before one request of another caller. That one is as much
+ * work as one of the three, and in the second round as two and a half of them. */
 static void callers_take_turns(void) {
     static const int widths[] = { 1, 3 }, want[][REQUESTS] = { { 0, 2, 3, 1 }, { 0, 1, 3, 2 } };
     for (int k = 0; k < 2; k++) {
@@ -360,7 +362,7 @@ static void see(uint64_t caller, double left_s, void *user) {
     seen->requests[caller]++;
 }
 
-/* By the pace of what is done: what is left of each shrinks with the evaluations. */
+/* The remaining time is estimated from the pace so far, and shrinks with each evaluation. */
 static void work_can_be_looked_at(void) {
     struct studio *studio = open_studio(1, 1);
     struct error err = { 0 };
@@ -387,7 +389,7 @@ static void who_gives_up_ends_alone(void) {
     struct studio *studio = open_studio(1, 1);
     struct error err = { 0 };
     clients[0].cancel_at = 2;
-    clients[1].cancel = true;                  /* while it waits */
+    clients[1].cancel = true;                  /* while the request waits */
     clients[2].request.asked.timeout_s = 1e-9; /* too */
     for (int i = 0; i < REQUESTS; i++)
         admit(studio, i);
@@ -416,7 +418,8 @@ static void a_lost_device_ends_all(void) {
         check_code("lost", i, ERROR_DEVICE_LOST);
 }
 
-/* The images of one request share calls and are answered together; each call counts once for it. */
+/* The images of one request share calls and are answered together. Each call counts once for the
+ * request. */
 static void images_of_a_request(void) {
     struct studio *studio = open_studio(4, 1);
     struct error err = { 0 };

@@ -1,5 +1,5 @@
-/* The cache of encoded texts: what was put comes back for the same key alone, within its bytes, the
- * longest unused gone first. */
+/* The cache of encoded texts: an entry is found under its own key only, the cache stays within its
+ * bytes, and the least recently used entry is dropped first. */
 #include "base/limits.h"
 #include "base/metrics.h"
 #include "engine/drawing/text_cache.h"
@@ -60,7 +60,7 @@ static void every_part_of_the_key_counts(void) {
     text_cache_destroy(cache);
 }
 
-/* What GET /metrics says of the bytes that are kept. */
+/* Returns the size of the cache as GET /metrics reports it. */
 static size_t bytes_told(void) {
     static const char name[] = "\nsd_text_cache_bytes ";
     size_t size;

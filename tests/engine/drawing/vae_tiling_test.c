@@ -1,6 +1,6 @@
-/* The VAE in tiles against diffusers' (tests/reference/vae_tiling.py) on the bundled checkpoint,
- * how far that is from the whole, and how much less memory it takes. usage: vae_tiling_test
- * CHECKPOINT REFERENCE */
+/* The tiled VAE on the bundled checkpoint, compared with diffusers'
+ * (tests/reference/vae_tiling.py); how far the tiled result is from the untiled one, and how much
+ * less memory it needs. usage: vae_tiling_test CHECKPOINT REFERENCE */
 #include "engine/drawing/vae_stage.h"
 
 #include "models/checkpoint/checkpoint.h"
@@ -43,7 +43,8 @@ static struct vae *load(const char *path, const struct kernels *kernels) {
     return vae;
 }
 
-/* Every `rows`th row and `columns`th column of [height][width][channels]. */
+/* Returns the relative error at every `rows`th row and `columns`th column of own
+ * [height][width][channels]. */
 static double error_of(const float *own, int64_t height, int64_t width, int64_t channels, int rows,
     int columns, const float *told) {
     double difference = 0, norm = 0;

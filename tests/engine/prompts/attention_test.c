@@ -1,5 +1,5 @@
-/* AUTOMATIC1111's prompt syntax: the pieces and weights that its own comments give as examples, and
- * what is refused, by name. */
+/* AUTOMATIC1111's prompt syntax: the pieces and weights that its own source comments give as
+ * examples, and refused texts with the field's name in the error. */
 #include "base/limits.h"
 #include "engine/prompts/attention.h"
 #include "engine/prompts/syntax.h"
@@ -24,7 +24,7 @@ static const struct {
     { "a (((house:1.3)) [on] a (hill:0.5), sun, (((sky))).",
         { { "a ", 1 }, { "house", 1.5730000000000004 }, { " ", 1.1 }, { "on", 1 }, { " a ", 1.1 },
             { "hill", 0.55 }, { ", sun, ", 1.1 }, { "sky", 1.4641000000000006 }, { ".", 1.1 } } },
-    /* What follows from the same rules. */
+    /* Further cases that follow from the same rules. */
     { "((a))", { { "a", 1.1 * 1.1 } } },
     { "[a]", { { "a", 1 / 1.1 } } },
     { "", { { "", 1 } } },

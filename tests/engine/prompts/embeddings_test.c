@@ -1,5 +1,5 @@
-/* Embeddings of a folder: both formats, what is none or cannot be used and why, names and words in
- * texts, and a folder that changes. What they draw is prompts_test's. */
+/* Embeddings in a folder: both formats, unusable files and the reasons, names and words in texts,
+ * and a folder whose files change. prompts_test checks what is drawn with them. */
 #include "base/limits.h"
 #include "engine/prompts/embeddings.h"
 #include "engine/prompts/texts.h"
@@ -61,7 +61,8 @@ static void make_folder(void) {
     struct error err = { 0 };
     write_tensor("mystyle.safetensors", "emb_params", 3, WIDTH);
     write_tensor("toy.safetensors", "<toy>", 1, WIDTH);
-    write_tensor("z.safetensors", "emb_params", 2, WIDTH); /* a word of the vocabulary */
+    write_tensor(
+        "z.safetensors", "emb_params", 2, WIDTH); /* "z" is in the tokenizer's vocabulary */
     write_tensor("wide.safetensors", "emb_params", 1, WIDTH + 1);
     write_tensor("many.safetensors", "emb_params", EMBEDDING_VECTORS_MAX + 1, WIDTH);
     write_text("old.pt", pickle, sizeof(pickle));
@@ -101,7 +102,8 @@ static void what_is_there_is_listed(const struct embedding_set *set) {
     unusable(set, "link", "symbolic link");
 }
 
-/* The embeddings' ids in the text, from 1: the set's first is of mystyle. */
+/* Checks that the text has this many vectors, and that their ids are those of the embedding
+ * `name`. */
 static void text_has(struct embedding_set *set, enum prompt_syntax syntax, const char *string,
     const char *name, int vectors) {
     const struct text_options options = { tokenizer, set, 77, syntax, LONG_PROMPT_CHUNK };
@@ -126,13 +128,13 @@ static void text_has(struct embedding_set *set, enum prompt_syntax syntax, const
 static void texts_name_them(struct embedding_set *set) {
     const enum prompt_syntax plain = PROMPT_SYNTAX_PLAIN, weighted = PROMPT_SYNTAX_A1111;
     text_has(set, plain, "a house in mystyle", "mystyle", 3);
-    text_has(set, plain, "MyStyles, mystyle", "mystyle", 6); /* in any case, inside of words */
+    text_has(set, plain, "MyStyles, mystyle", "mystyle", 6); /* in any case, also inside of words */
     text_has(set, plain, "a <toy> house", "toy", 1);
     text_has(set, plain, "a toy", "toy", 1);
     text_has(set, plain, "a z", "z", 0);
     text_has(set, weighted, "a (mystyle:1.2) house", "mystyle", 3);
     text_has(set, weighted, "a z", "z", 2);
-    text_has(set, weighted, "mystyles", "mystyle", 0); /* other tokens */
+    text_has(set, weighted, "mystyles", "mystyle", 0); /* it has different tokens */
     for (int syntax = 0; syntax < 2; syntax++) {
         const struct text_options options = { tokenizer, set, 77, (enum prompt_syntax)syntax,
             LONG_PROMPT_TRUNCATE };

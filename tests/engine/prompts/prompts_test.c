@@ -1,6 +1,6 @@
-/* Texts with weights, in chunks and with textual inversion against what AUTOMATIC1111's rules and
- * diffusers make of them, recorded with tests/reference/prompts.py: their contexts, and pictures
- * drawn with them. Float32 on both sides.
+/* Texts with weights, in chunks and with textual inversion: their contexts, and pictures drawn with
+ * them, are compared with what AUTOMATIC1111's rules and diffusers give. tests/reference/prompts.py
+ * recorded those. Float32 on both sides.
  *
  * usage: prompts_test MODEL_FOLDER LORA_FOLDER FOLDER_OF_PROMPTS */
 #include "engine/loop/pipeline.h"
@@ -45,8 +45,8 @@ static void encode(struct compute *c, void *user) {
         memcpy(e->out, values, (size_t)(tokens * width) * sizeof(*values));
 }
 
-/* The case's prompt, or its negative one, as it comes encoded; its values are freed by the caller.
- */
+/* Encodes the case's prompt or negative prompt, as a request may send it. The caller frees the
+ * values. */
 static struct encoded_texts encode_text(const json_t *item, bool negative) {
     const int64_t width = text_encoder_get_config(encoder)->hidden_size;
     struct text text;
@@ -79,7 +79,7 @@ static struct encoded_texts encode_text(const json_t *item, bool negative) {
     return out;
 }
 
-/* Of what is recorded: some of each token's numbers. */
+/* Compares the numbers that were recorded: every `every`th of each token. */
 static double context_matches(const json_t *item, size_t index, bool negative) {
     char name[32];
     snprintf(name, sizeof(name), "%s_%02zu", negative ? "negative" : "context", index);
@@ -93,7 +93,7 @@ static double context_matches(const json_t *item, size_t index, bool negative) {
     return error;
 }
 
-/* Drawn from the texts, or from what they are encoded to. */
+/* Draws the case from its texts, or from their embeddings (`encoded`). */
 static double latents_match(
     struct pipeline *pipeline, const json_t *item, size_t index, bool encoded) {
     struct generate_request request;
@@ -195,7 +195,7 @@ int main(int argc, char **argv) {
                                     : 0;
         const bool drawn = json_is_true(json_object_get(item, "drawn"));
         const double latents = drawn ? latents_match(pipeline, item, i, false) : 0;
-        /* What changes guidance or the UNet is in no context. */
+        /* Prompts that change guidance or use an adapter cannot be drawn from contexts alone. */
         const bool again = drawn && !lora && !strstr(text_of(item, "prompt"), " :");
         const double encoded = again ? latents_match(pipeline, item, i, true) : 0;
         printf("%2zu context %.1e, negative %.1e", i, context, negative);

@@ -1,4 +1,4 @@
-/* Brownian noise against torchsde's, and its seeds against numpy's: recorded with
+/* Brownian noise compared with torchsde's, and its seeds with numpy's; both were recorded with
  * tests/reference/brownian.py. */
 #include "engine/scheduler/brownian.h"
 #include "engine/scheduler/seed_sequence.h"
@@ -33,7 +33,7 @@ static void seeds_are_numpys(const json_t *cases) {
     }
 }
 
-/* A plan that draws between these sigmas and does nothing else. */
+/* Returns a plan that only draws noise between these sigmas. */
 static struct scheduler_plan plan_of(const json_t *spans, double low, double high) {
     struct scheduler_plan plan = {
         .count = (int)json_array_size(spans),
@@ -97,7 +97,7 @@ static void draws_are_torchsdes(const json_t *cases) {
         worst_sum);
 }
 
-/* Taken at once, slowly, and without a thread: the same bits. */
+/* Drawing at once, with pauses, or without a helper thread gives the same bits. */
 static void timing_changes_no_bit(const json_t *cases) {
     static float drawn[3][COUNT_MAX];
     const struct timespec pause = { .tv_nsec = 3000000 };
@@ -126,7 +126,7 @@ static void timing_changes_no_bit(const json_t *cases) {
     }
 }
 
-/* Wherever its thread is. */
+/* A tree can be destroyed at any moment, whatever its thread is doing. */
 static void trees_go_when_they_are_told(const json_t *item) {
     for (int taken = 0; taken < 8; taken++) {
         struct brownian *tree = tree_of(item, true, RNG_CPU);

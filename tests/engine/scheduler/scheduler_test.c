@@ -1,5 +1,5 @@
-/* Schedulers against diffusers: the sums that its own unit tests publish, the timesteps, and
- * runs recorded with tests/reference/schedulers.py. */
+/* Schedulers compared with diffusers: the sums in its own unit tests, the timesteps, and runs
+ * recorded with tests/reference/schedulers.py. */
 #include "engine/scheduler/brownian.h"
 #include "engine/scheduler/class.h"
 #include "kernels/random/noise.h"
@@ -11,12 +11,12 @@
 #define BAR 1e-5 /* of the sample's mean size, at every step */
 #define RECORDED_SEED 11
 #define RECORDED_ELEMENTS 16
-#define RECORDED_VALUES 4   /* of them, the first */
-#define RECORDED_IN_A_ROW 6 /* evaluations of a long run */
-#define MAX_KEPT 64         /* evaluations of a run */
-#define MAX_GAPS 16         /* between them */
+#define RECORDED_VALUES 4   /* the first of RECORDED_ELEMENTS */
+#define RECORDED_IN_A_ROW 6 /* consecutive evaluations kept of a long run */
+#define MAX_KEPT 64         /* evaluations kept of one run */
+#define MAX_GAPS 16         /* gaps between kept evaluations */
 
-/* A plan applied in plain loops, so that only the table is under test here. */
+/* Applies a plan with plain loops, so that only the plan's table is under test. */
 struct run {
     int count;
     float terms[TERM_COUNT][MAX_ELEMENTS];
@@ -50,7 +50,8 @@ static void apply(struct run *run, const struct scheduler_evaluation *evaluation
     }
 }
 
-/* diffusers' own scheduler tests: the sample is a ramp, the model x t / (t + 1). */
+/* From diffusers' own scheduler tests: the sample is a ramp, and the model computes x t / (t +
+ * 1). */
 static void fill_ramp(float *out, bool reversed) {
     for (int b = 0; b < 4; b++)
         for (int k = 0; k < 192; k++) {
@@ -63,13 +64,13 @@ struct published {
     const char *name, *file;
     enum scheduler_kind kind;
     bool predicts_v;
-    int steps, first; /* first > 0: starts there, with the ramp noised to its level */
+    int steps, first; /* first > 0: starts there, with noise added to the ramp */
     double sum, mean; /* sum 0: not published */
 };
 
-/* Their DDPM and DDIM clip x0 to [-1, 1], which is not linear: it is done here, outside the plan,
- * on a plan for models that predict x0. For DDIM, whose noise is not recomputed from the clipped
- * x0, the sample is set such that the plan recovers the noise unchanged. */
+/* diffusers' DDPM and DDIM tests clip x0 to [-1, 1], which a linear plan cannot do. So it is
+ * clipped here, and the plan is one for models that predict x0. DDIM does not recompute the noise
+ * from the clipped x0, so the sample is set such that the plan recovers the noise unchanged. */
 static void step_clipped(struct run *run, const struct scheduler_evaluation *evaluation,
     enum prediction_type prediction, float alpha, bool keeps_noise) {
     float *sample = run->terms[TERM_SAMPLE], *output = run->terms[TERM_OUTPUT];
@@ -85,12 +86,13 @@ static void step_clipped(struct run *run, const struct scheduler_evaluation *eva
     apply(run, evaluation);
 }
 
-/* What diffusers' tests start from: the ramp, or for `first` > 0 the ramp noised to its level. */
+/* Makes the start of diffusers' tests: the ramp; for `first` > 0, the ramp with the noise of that
+ * step. */
 static void start_published(struct run *run, const struct scheduler_plan *plan,
     const struct noise_schedule *schedule, int first) {
     const struct scheduler_evaluation *evaluation = &plan->evaluations[first];
     float noise[MAX_ELEMENTS], divisor = evaluation->input_divisor;
-    /* In sigma-space the sample keeps its size and the noise has sigma's. */
+    /* In sigma-space the sample is not scaled and the noise is scaled by sigma. */
     bool in_sigmas = divisor != 1;
     float alpha = in_sigmas ? 0 : schedule->alphas_cumprod[(int)evaluation->timestep];
     float ramp_size = !first ? 1 : in_sigmas ? 1 : sqrtf(alpha);
@@ -132,7 +134,7 @@ static void sum_is_published(const struct published *p) {
         const struct scheduler_evaluation *evaluation = &plan->evaluations[k];
         float t = evaluation->timestep;
         for (int i = 0; i < MAX_ELEMENTS; i++) {
-            /* They go on from the scaled sample. */
+            /* diffusers' tests continue from the scaled sample. */
             run.terms[TERM_SAMPLE][i] /= evaluation->input_divisor;
             run.terms[TERM_OUTPUT][i] = run.terms[TERM_SAMPLE][i] * t / (t + 1);
         }
@@ -230,13 +232,14 @@ static void published_sums(void) {
 
 /* --- recorded runs --- */
 
-/* Which evaluations a recorded case keeps: kept() of tests/reference/schedulers.py. */
+/* Whether a recorded case keeps evaluation k: kept() of tests/reference/schedulers.py. */
 static bool is_kept(int k, int count) {
     int stride = (count + 15) / 16 * 2;
     return count <= 41 || k % stride < RECORDED_IN_A_ROW || k >= count - RECORDED_IN_A_ROW;
 }
 
-/* out[rows][RECORDED_VALUES]; false unless the text holds exactly as many. */
+/* Decodes into out[rows][RECORDED_VALUES]. Returns false unless the text holds exactly that many
+ * values. */
 static bool decode_samples(const char *text, int rows, float out[][RECORDED_VALUES]) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t size = (size_t)rows * sizeof(*out), done = 0;
@@ -259,16 +262,16 @@ static bool decode_samples(const char *text, int rows, float out[][RECORDED_VALU
     return done == size;
 }
 
-/* How far a plan is from the reference, relative to the sample's mean size: over the whole run, and
- * in each step by itself, taken from where the reference was. */
+/* A plan's distance from the reference, relative to the sample's mean size. run: over the whole
+ * run. step: the largest of single steps, each started from the reference's sample. */
 struct distance {
     double run, step, timestep;
 };
 
-/* What becomes of a sample of thousands, which zero terminal SNR and cosine betas start from, is
- * what the roundings of numbers of its size leave. In sigma-space the reference rounds three times
- * there: the difference from x0, the derivative and its product with the step. That much is not
- * counted. */
+/* Zero terminal SNR and cosine betas start with samples in the thousands, so the roundings of such
+ * large numbers remain in the result. In sigma-space the reference rounds three times: the
+ * difference from x0, the derivative, and its product with the step. Errors of that size are
+ * ignored. */
 static double distance_of(const float *x, const float *expected, double largest) {
     double mean = 0, error = 0;
     for (int i = 0; i < RECORDED_VALUES; i++) {
@@ -294,21 +297,22 @@ static void call_model(struct run *run, const struct scheduler_evaluation *evalu
     }
 }
 
-/* torch's noise that every case starts from: ours is a rounding off here and there (noise.h), of
- * which a single step under cosine betas makes 20,000 times as much. */
+/* The noise that every recorded case starts from. Our noise sometimes differs from torch's by one
+ * rounding (noise.h), and with cosine betas a single step enlarges that 20,000 times. */
 static float recorded_start[RECORDED_VALUES];
 
-/* A case's samples of the reference after the evaluations that it keeps, and after the first of
- * each later row of them UniPC's corrected one, which its plans have in slot 0. */
+/* The reference's samples of one case, after each evaluation that was kept. UniPC's plans also keep
+ * a corrected sample in slot 0: it was recorded after the first evaluation of each kept row but the
+ * first. */
 struct recorded {
     float samples[MAX_KEPT][RECORDED_VALUES];
     float last_samples[MAX_GAPS][RECORDED_VALUES];
     bool has_last_samples;
 };
 
-/* Follows the plan against a case's recorded samples: from its own samples, or (`by_steps`) before
- * every evaluation from the recorded one. The largest distance; there, only of steps all of whose
- * earlier samples were recorded. */
+/* Runs the plan and returns the largest distance from the recorded samples. The run continues from
+ * its own samples or, with `by_steps`, from the recorded sample before every evaluation. With
+ * `by_steps`, only steps whose earlier samples were all recorded count. */
 static double follow(
     const struct scheduler_plan *plan, const struct recorded *recorded, bool by_steps) {
     static struct run run;
@@ -321,7 +325,8 @@ static double follow(
     for (int i = 0; i < RECORDED_ELEMENTS; i++)
         x[i] *= plan->init_noise_sigma;
     double worst = 0, largest = 0, last = 0;
-    int row = 0, gap = 0, in_a_row = RECORDED_IN_A_ROW; /* samples known, this one's included */
+    int row = 0, gap = 0,
+        in_a_row = RECORDED_IN_A_ROW; /* known samples in a row, including this one */
     for (int k = 0; k < plan->count; k++) {
         if (by_steps && k > 0) {
             bool known = is_kept(k - 1, plan->count);
@@ -332,7 +337,7 @@ static double follow(
                 memcpy(run.terms[TERM_SLOT], recorded->last_samples[gap++],
                     sizeof(*recorded->last_samples));
         }
-        /* A step of two evaluations starts from the sample before the first. */
+        /* A step of two evaluations starts from the sample before its first evaluation. */
         largest = fmax(by_steps ? last : largest, largest_of(x));
         last = largest_of(x);
         call_model(&run, &plan->evaluations[k]);
@@ -371,7 +376,7 @@ static struct distance compare_run(const json_t *item, const struct scheduler_pl
     return distance;
 }
 
-/* The plan of a recorded case; NULL and the error where it is refused. */
+/* Returns the plan of a recorded case, or NULL and the error if it is refused. */
 static struct scheduler_plan *plan_case(
     const char *name, const json_t *base, const json_t *item, struct error *err) {
     struct scheduler_choice choice;
@@ -391,9 +396,9 @@ static struct scheduler_plan *plan_case(
     return plan;
 }
 
-/* What a class came to. */
+/* The results of all cases of one scheduler class. */
 struct tally {
-    int followed, refused, shaky; /* shaky: beyond BAR, within what the reference itself moves */
+    int followed, refused, shaky; /* shaky: beyond BAR, but the reference moves as much */
     double run, shaky_run, step, timestep;
 };
 
@@ -404,8 +409,8 @@ static void compare_case(
     char *text = json_dumps(item, JSON_COMPACT);
     text[strcspn(text, "[")] = 0;
     if (json_is_true(json_object_get(item, "refused"))) {
-        /* A noise schedule that starts at no noise is the file's fault, of which no field says so.
-         */
+        /* A noise schedule that starts without noise is an error of the file, so it may name no
+         * field. */
         bool named = err.param[0] ||
                      json_object_get(json_object_get(item, "changes"), "beta_start");
         CHECK(!plan && err.code == ERROR_INVALID && named, "%s: the reference refuses %s: %s", name,
@@ -463,7 +468,7 @@ static struct tally compare_class(const char *folder, enum scheduler_kind kind) 
 #define TABLE_BEGINS "<!-- written by scheduler_test --write -->\n"
 #define TABLE_ENDS "<!-- end -->\n"
 
-/* A plan of the class's defaults; with eta 1 if it has it and is asked to. */
+/* Returns a plan with the class's defaults; `noisy` sets eta to 1 if the class has it. */
 static struct scheduler_plan *default_plan(enum scheduler_kind kind, int steps, bool noisy) {
     struct scheduler_choice choice = { .has_kind = true, .kind = kind };
     struct scheduler_config config;
@@ -496,7 +501,8 @@ static int evaluations_of(enum scheduler_kind kind, int steps) {
     return count;
 }
 
-/* "| `heun` | HeunDiscreteScheduler | 2n - 1 | no | ... |", but for what was compared. */
+/* Writes a row such as "| `heun` | HeunDiscreteScheduler | 2n - 1 | no | ... |", without the column
+ * of comparisons. */
 static void describe_class(enum scheduler_kind kind, char *out, size_t size) {
     const struct scheduler_info *info = scheduler_get_info(kind);
     int slope = (evaluations_of(kind, 20) - evaluations_of(kind, 10)) / 10;
@@ -522,7 +528,7 @@ static void describe_class(enum scheduler_kind kind, char *out, size_t size) {
     snprintf(out + used, size - (size_t)used, " |");
 }
 
-/* The page's table says what the registry says; with `write`, it is written anew. */
+/* Checks that the page's table agrees with the registry; with `write`, writes the table. */
 static void page_follows(
     const char *path, const struct tally tallies[SCHEDULER_COUNT], bool write) {
     static char text[1 << 16], table[1 << 15];
@@ -684,7 +690,7 @@ static void refusals_name_the_key(void) {
         1000, ERROR_INVALID, "would not lower the noise");
 }
 
-/* Classes that break what class.h and scheduler.h promise the sampler, one each. */
+/* Scheduler classes that each break one promise of class.h and scheduler.h to the sampler. */
 enum breakage {
     NOTHING_BROKEN,
     TOO_MANY_UPDATES,
@@ -706,7 +712,7 @@ static bool fill_broken(const struct scheduler_config *config,
     if (!scheduler_plan_allocate(plan, steps, err))
         return false;
     struct scheduler_evaluation *first = plan->evaluations, *last = &plan->evaluations[steps - 1];
-    first->timestep = 700.25f; /* not whole, and as the class chose it */
+    first->timestep = 700.25f; /* need not be whole; must stay unchanged */
     scheduler_keep(first, 2, TERM_OUTPUT);
     scheduler_add_update(first, TERM_SAMPLE)->weights[TERM_SLOT + 2] = 0.5f;
     struct scheduler_update *update = scheduler_add_update(last, TERM_SAMPLE);

@@ -1,7 +1,7 @@
-/* Lists of sigmas and their timesteps against diffusers 0.42.1 (EulerDiscreteScheduler and
- * DPMSolverMultistepScheduler, five steps of Stable Diffusion's noise schedule), sgm_uniform
- * against k-diffusion 0.1.1 (DiscreteSchedule.t_to_sigma), Align Your Steps against the authors'
- * function, and the quantiles of Beta(0.6, 0.6) against scipy 1.17. */
+/* Lists of sigmas and their timesteps, compared with diffusers 0.42.1 (EulerDiscreteScheduler and
+ * DPMSolverMultistepScheduler, five steps of Stable Diffusion's noise schedule). sgm_uniform is
+ * compared with k-diffusion 0.1.1 (DiscreteSchedule.t_to_sigma), Align Your Steps with the authors'
+ * function, and the quantiles of Beta(0.6, 0.6) with scipy 1.17. */
 #include "engine/scheduler/sigmas.h"
 #include "tests/check.h"
 

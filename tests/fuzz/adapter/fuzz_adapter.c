@@ -1,5 +1,5 @@
-/* The adapter reader on arbitrary files, against a few small layers: what it takes must give
- * factors and changes of the layers' own sizes, and what it refuses a reason. */
+/* The adapter reader on arbitrary files, for a few small layers. An accepted file must give factors
+ * and changes of the layers' own sizes; a refused file must give a reason. */
 #include "tests/fuzz/fuzz.h"
 #include "tests/models/small/small_targets.h"
 

@@ -1,5 +1,6 @@
-/* An archive of a data set, unpacked into a folder of its own: what is refused has a reason, and
- * taken or not, there are files and folders alone, in that folder, no larger than was allowed. */
+/* Unpacks arbitrary archives of data sets, each into its own folder. A refusal gives a reason.
+ * Accepted or refused, only files and folders are created, inside that folder, within the size
+ * limit. */
 #include "base/error.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/data/archive.h"
@@ -42,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     close(parent);
     close(archive);
     bytes_found = 0;
-    outside = -1; /* "inside" itself */
+    outside = -1; /* so that "inside" itself is not counted */
     promise(nftw(around, look_at, 16, FTW_PHYS | FTW_DEPTH) == 0);
     promise(outside == 0 && bytes_found <= MOST_BYTES);
     return 0;

@@ -1,5 +1,5 @@
-/* The body of POST /v1/fine_tuning/jobs. Whatever it is, it becomes a training job or an error in
- * OpenAI's terms; and of a job that is taken there is an answer with what was asked. */
+/* Arbitrary bodies of POST /v1/fine_tuning/jobs. Each becomes a training job or an error in
+ * OpenAI's terms. For an accepted job, the answer repeats what the body asked for. */
 #include "base/text/json.h"
 #include "server/openai/fine_tuning_json.h"
 #include "tests/fuzz/fuzz.h"
@@ -15,7 +15,7 @@ static void check_refusal(struct error *err) {
     promise(strcmp(err->param, "dataset") != 0 && strcmp(err->param, "name") != 0);
 }
 
-/* As the daemon keeps it and tells of it. */
+/* Stores the job as the daemon does, and checks the answer about it. */
 static void check_answer(const struct train_config *config, const json_t *body) {
     json_t *request = train_config_to_json(config), *metadata = json_object_get(body, "metadata");
     struct job job = { .state = JOB_SUCCEEDED };

@@ -1,6 +1,6 @@
-/* The body of POST /generate. Whatever it is, parsing it ends in a request or an error; and a
- * request that is accepted is within its ranges, and its parameters, as we report them, are a
- * request with the same parameters, unless it brought pictures. */
+/* Arbitrary bodies of POST /generate. Parsing ends in a request or an error. An accepted request is
+ * within its ranges. The parameters that we report for it must be a request with the same
+ * parameters, unless the request contained pictures or embeddings. */
 #include "server/generation/generate_answer.h"
 #include "server/generation/generate_json.h"
 #include "tests/engine/sd15.h"
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What an SD-1.5 checkpoint says. */
+/* Returns the figures of an SD-1.5 checkpoint. */
 static struct resolve_figures figures(void) {
-    static struct tokenizer *tokenizer; /* these two for the whole run */
+    static struct tokenizer *tokenizer; /* kept for the whole run */
     static json_t *scheduler;
     struct error err;
     if (!tokenizer && !tokenizer_create(BUNDLED_TOKENIZER, &tokenizer, &err))
@@ -21,7 +21,7 @@ static struct resolve_figures figures(void) {
     return sd15_figures(tokenizer, scheduler);
 }
 
-/* The parameters of a body as text, or NULL if it is refused. */
+/* Returns the parameters of a body as text, or NULL if the body is refused. */
 static char *parameters_text(const char *body, size_t size) {
     struct generate_request request;
     struct generate_delivery delivery;
@@ -37,7 +37,7 @@ static char *parameters_text(const char *body, size_t size) {
     }
     if (!ok) {
         if (err.code == ERROR_NONE || !err.message[0])
-            abort(); /* a refusal says why */
+            abort(); /* a refusal must give a reason */
         return NULL;
     }
     json_t *parameters = generate_parameters_json(&resolved, -1);
@@ -53,7 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *first = parameters_text((const char *)data, size);
     if (first) {
         char *second = parameters_text(first, strlen(first));
-        /* Of pictures and encoded texts there is only what they were: they are sent again. */
+        /* Pictures and encoded texts are reported only by a description, so a client must send them
+         * again. */
         const bool had_more = strstr(first, "\"init_image\": {") ||
                               strstr(first, "prompt_embeds\": {");
         if (had_more ? second != NULL : !second || strcmp(first, second) != 0)

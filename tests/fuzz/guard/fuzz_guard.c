@@ -1,7 +1,8 @@
-/* The head of a request, as bytes from a client. It is cut up as libmicrohttpd 0.9.75 does it
- * (bare LF ends a line, a NUL a value), and given to the guard. Whatever passes is then read from
- * the bytes again, by the letter of RFC 9112 and with nothing of the above: it must be a head that
- * every other reader understands in the same way, for a host of ours and from no other site. */
+/* The head of a request, as arbitrary bytes from a client. It is split as libmicrohttpd 0.9.75 does
+ * it (a bare LF ends a line, a NUL ends a value) and given to the guard. Every accepted head is
+ * then parsed again from its bytes, strictly by RFC 9112, with code that shares nothing with the
+ * guard. It must be a head that every other parser understands in the same way, addressed to a host
+ * of ours, and not sent by another site. */
 #include "server/http/guard/guard_head.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -11,9 +12,9 @@
 
 #define LINES_MAX 128
 
-/* --- As the library reads it --- */
+/* --- As the library splits it --- */
 
-/* The next line, NUL-terminated in place; NULL if it has no end. */
+/* Returns the next line, NUL-terminated in place; NULL if it has no end. */
 static char *cut_line(char **at, const char *end) {
     char *line = *at;
     for (char *p = line; p < end; p++) {
@@ -29,7 +30,7 @@ static char *cut_line(char **at, const char *end) {
     return NULL;
 }
 
-/* Cuts the request line; false where the library refuses it itself. */
+/* Splits the request line. Returns false if the library itself refuses it. */
 static bool cut_request_line(char *line, size_t length, struct guard_request *request,
     const char **target, const char **version) {
     char *space = memchr(line, ' ', length), *end = line + length, *last = end;
@@ -64,8 +65,8 @@ static bool cut_header(char *line, struct guard_head *head, struct guard_headers
     return true;
 }
 
-/* What the guard says to the head, whose *size is how far it goes; false if it has no end, or the
- * library refuses it. */
+/* Gets the guard's verdict on a head. *size becomes the head's length. Returns false if the head
+ * has no end or the library refuses it. */
 static bool judge(char *bytes, size_t *size, struct guard_verdict *verdict) {
     static const char *const listed[] = { "sd.example", NULL };
     struct guard_request request = {
@@ -93,7 +94,7 @@ static bool judge(char *bytes, size_t *size, struct guard_verdict *verdict) {
     for (size_t i = 1; i < count; i++) {
         const bool folded = *lines[i] == ' ' || *lines[i] == '\t';
         if (folded || !cut_header(lines[i], &head, &headers))
-            return false; /* a folded line is copied elsewhere; guard_socket.py has it */
+            return false; /* copied elsewhere; tested by guard_socket.py */
     }
     request.headers = headers;
     *verdict = guard_head_end(&head);
@@ -102,7 +103,7 @@ static bool judge(char *bytes, size_t *size, struct guard_verdict *verdict) {
     return true;
 }
 
-/* --- By the letter --- */
+/* --- By RFC 9112 --- */
 
 static void require(bool promise) {
     if (!promise)
@@ -126,7 +127,8 @@ static struct text trimmed(struct text t) {
     return t;
 }
 
-/* Whether it is a name that the operator has listed, whose pages a proxy may send by TLS. */
+/* Requires a host name of ours. Returns true for one that the operator has listed: its origin may
+ * be https, behind a TLS proxy. */
 static bool check_host(struct text host) {
     static const char *const ours[] = { "localhost", "127.0.0.1", "[::1]", "127.0.0.9",
         "sd.example" };
@@ -154,7 +156,7 @@ static void check_origin(struct text origin, struct text host, bool listed) {
     require(strncasecmp(origin.begin + strlen(scheme), host.begin, length) == 0);
 }
 
-/* One header line, without its end. */
+/* The headers seen so far, with the values of Host and Origin. */
 struct seen {
     struct text host, origin;
     int hosts, origins, lengths;
@@ -182,8 +184,8 @@ static bool may_end_line(const char *head, const char *cut, size_t i) {
     return !cut[i] && (!head[i] || head[i] == '\r' || head[i] == '\n');
 }
 
-/* In a head that the library has cut, NULs beside a bare LF cannot be told from CR LF
- * (guard_head.h): writes CR LF for any two of them. */
+/* After the library has split a head, two NULs may have been CR LF, or a bare LF beside something
+ * else (guard_head.h). Writes CR LF for any two of them. */
 static void write_out_line_ends(char *head, const char *cut, size_t size) {
     for (size_t i = 0; i + 1 < size; i++) {
         if (!may_end_line(head, cut, i) || !may_end_line(head, cut, i + 1))
@@ -193,7 +195,7 @@ static void write_out_line_ends(char *head, const char *cut, size_t size) {
     }
 }
 
-/* `head` goes up to its empty line. */
+/* `head` ends with its empty line. */
 static void check_by_the_letter(const char *head, size_t size) {
     struct seen seen = { 0 };
     const char *end = head + size;
@@ -219,7 +221,7 @@ static void check_by_the_letter(const char *head, size_t size) {
 }
 
 static void judge_twice(char *bytes, char *again, size_t size) {
-    size_t skipped = 0; /* the library passes over empty lines before a request */
+    size_t skipped = 0; /* the library skips empty lines before a request */
     while (skipped < size && (bytes[skipped] == '\n' || strncmp(bytes + skipped, "\r\n", 2) == 0))
         skipped++;
     size_t head_size = size - skipped;

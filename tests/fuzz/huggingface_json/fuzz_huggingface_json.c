@@ -1,5 +1,5 @@
-/* The body of POST /hf. Whatever it is, parsing it ends in a request within its ranges or in an
- * error that says why. */
+/* Arbitrary bodies of POST /hf. Parsing ends in a request within its ranges or in an error with a
+ * reason. */
 #include "server/dialect/huggingface.h"
 #include "tests/fuzz/fuzz.h"
 

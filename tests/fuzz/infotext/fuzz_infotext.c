@@ -1,5 +1,5 @@
-/* What a picture's file says of itself: a file with texts, or (after a 0) an infotext as it is. The
- * parameters of any text are JSON. */
+/* The texts in a picture's file: the input is a file with texts or, after a first byte of 0, an
+ * infotext alone. The parameters parsed from any text are valid JSON. */
 #include "pictures/texts.h"
 #include "server/sdapi/infotext.h"
 #include "tests/fuzz/fuzz.h"

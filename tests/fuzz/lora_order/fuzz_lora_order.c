@@ -1,5 +1,5 @@
-/* The bodies of vLLM's two routes (after the first byte, which says which): each ends in an order
- * for an adapter of a name that may be one, or in an error that says why. */
+/* Arbitrary bodies of vLLM's two adapter routes; the first byte selects the route. Each ends in an
+ * order for an adapter with a valid name, or in an error with a reason. */
 #include "engine/adapters/adapters.h"
 #include "server/openai/lora_order.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-/* The readers of captions; the first byte says which. What they take is sorted, each file once, and
- * every name and caption passes its check; what they refuse has a reason. */
+/* The readers of captions; the first byte selects the reader. Accepted rows are sorted, each file
+ * appears once, and every name and caption passes its check. A refusal gives a reason. */
 #include "base/limits.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/data/metadata/metadata.h"

@@ -1,6 +1,6 @@
-/* A form for POST /v1/images/edits or /variations: the first byte says which, the second how long
- * the pieces are in which the rest comes; its boundary is "bb". Whatever it is, reading it ends in
- * an order or an error, and the same in pieces as at once. */
+/* Arbitrary forms for POST /v1/images/edits or /variations. The first byte selects the route, the
+ * second the size of the pieces in which the rest is read; the boundary is "bb". Reading ends in an
+ * order or an error, and the result does not depend on the pieces. */
 #include "server/openai/image_order.h"
 #include "tests/fuzz/fuzz.h"
 #define FORM_TYPE "multipart/form-data; boundary=bb"
@@ -15,7 +15,7 @@ static bool read_form(const uint8_t *data, size_t size, size_t piece,
     return form_read(data, size, piece, &receiver, err) && image_form_end(reader, err);
 }
 
-/* A line about what came of it, malloc'd. */
+/* Returns a line that describes the result; malloc'd. */
 static char *outcome(const uint8_t *data, size_t size, size_t piece, enum image_route route) {
     struct image_form form = { 0 };
     struct image_form_reader reader = { .route = route, .form = &form };
@@ -34,7 +34,7 @@ static char *outcome(const uint8_t *data, size_t size, size_t piece, enum image_
         image_order_finish(&order);
     } else {
         if (err.code == ERROR_NONE || !err.message[0])
-            abort(); /* a refusal says why */
+            abort(); /* a refusal must give a reason */
         line = strdup("refused");
     }
     image_form_reader_finish(&reader);

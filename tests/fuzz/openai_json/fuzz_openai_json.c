@@ -1,5 +1,5 @@
-/* The body of POST /v1/images/generations. Whatever it is, parsing it ends in an order or an error
- * in OpenAI's shape; and an order that is accepted is within its ranges. */
+/* Arbitrary bodies of POST /v1/images/generations. Parsing ends in an order within its ranges or in
+ * an error in OpenAI's form. */
 #include "server/openai/image_order.h"
 #include "server/openai/openai.h"
 #include "tests/fuzz/fuzz.h"
@@ -9,7 +9,7 @@
 
 static void check_refusal(const struct error *err) {
     if (err->code == ERROR_NONE || !err->message[0])
-        abort(); /* a refusal says why */
+        abort(); /* a refusal must give a reason */
     int status = error_http_status(err->code);
     json_t *body = dialect_openai.error_json(err, error_code_name(err->code), &status);
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;

@@ -1,7 +1,7 @@
-/* What operators write and strangers send before anything else is looked at. The first byte says
- * what the others are: a configuration file, a file of keys, an Authorization header, an origin for
- * CORS. What is refused has a reason; a header that presents a key presents the one that is in it.
- */
+/* Texts that are parsed before anything else is checked, from operators and from unknown clients.
+ * The first byte selects the kind: a configuration file, a file of keys, an Authorization header,
+ * or an origin for CORS. A refusal gives a reason. An accepted header gives exactly the key that it
+ * contains. */
 #include "command/options/config_file.h"
 #include "command/options/options.h"
 #include "server/access/authorization.h"
@@ -41,7 +41,7 @@ static void read_config(const char *text, size_t size) {
     if (!config_file_parse(text, size, &options, &err)) {
         promise(is_reason(&err));
     } else {
-        size_t bytes = 0; /* every value can be read */
+        size_t bytes = 0; /* reads every byte of every value */
         for (int i = 0; table[i].name; i++)
             bytes += options.values[i] ? strlen(options.values[i]) : 0;
         for (int i = 0; i < options_count(&options, "host"); i++)
@@ -77,7 +77,7 @@ static int base64_value(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* The key in what was taken for one, read again in the plainest way; malloc'd. */
+/* Returns the key in an accepted header, parsed again in the simplest way; malloc'd. */
 static char *key_in(const char *value, size_t size, size_t *key_size) {
     const size_t scheme = strncasecmp(value, "Bearer ", 7) == 0 ? 7 : 6;
     char *key = calloc(1, size + 1);

@@ -1,5 +1,6 @@
-/* A file of a data set: it is refused with a reason, or a picture as large as its head says, and
- * either way the same a second time. Large ones are left out, as they would only take time. */
+/* Arbitrary picture files of a data set. Each is refused with a reason, or gives a picture of the
+ * size that its header states. A second read gives the same result. Large pictures are skipped
+ * because they only take time. */
 #include "pictures/picture.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,8 +1,6 @@
-/* A prompt in both syntaxes, beside a folder of embeddings. Whatever it is, it becomes chunks of
- * ids with weights within their limits, or an error that says why; and the text without its tags is
- * a negative prompt of as many chunks or is refused. The first byte says which syntax and which
- * prompt.
- */
+/* Arbitrary prompts in both syntaxes, with a folder of embeddings. Each becomes chunks of ids, with
+ * weights within their limits, or an error with a reason. The first byte selects the syntax, the
+ * kind of prompt, and how long prompts are handled. */
 #include "base/limits.h"
 #include "base/text/utf8.h"
 #include "engine/prompts/syntax.h"
@@ -18,7 +16,7 @@
 
 #define LENGTH 77
 
-/* "style" of two vectors, "<toy>" of one, and "old", which cannot be used. */
+/* Makes "style" with two vectors, "<toy>" with one, and "old", which cannot be used. */
 static struct embedding_set *make_embeddings(const struct tokenizer *tokenizer) {
     char folder[] = "/tmp/latentd-fuzz-XXXXXX", path[100];
     static const char *const files[3][2] = { { "style", "emb_params" }, { "toy", "<toy>" },
@@ -66,7 +64,7 @@ static void check(const struct text *text, const struct text_extras *extras, boo
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static struct tokenizer *tokenizer; /* these two for the whole run */
+    static struct tokenizer *tokenizer; /* kept for the whole run */
     static struct embedding_set *embeddings;
     struct error err = { 0 };
     if (!tokenizer) {

@@ -1,6 +1,6 @@
-/* The safetensors header parser on arbitrary bytes. The first eight bytes are the size of the data
- * that the header describes, the rest is the header: so that the fuzzer can reach tensors of any
- * size without carrying their bytes. What is accepted must keep the promises of safetensors.h. */
+/* The safetensors header parser on arbitrary bytes. The first eight bytes are the size of the data,
+ * the rest is the header, so the fuzzer can reach tensors of any size without their bytes. An
+ * accepted header must keep the promises of safetensors.h. */
 #include "models/checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* The bodies of AUTOMATIC1111's txt2img and img2img (after the first byte, which says which): each
- * ends in a request within its ranges or in an error that says why. */
+/* Arbitrary bodies of AUTOMATIC1111's txt2img and img2img; the first byte selects the route. Each
+ * ends in a request within its ranges or in an error with a reason. */
 #include "base/text/json.h"
 #include "server/sdapi/request.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,6 @@
-/* What is sent to describe a training job; the first byte says whether as fields of ours or as a
- * configuration of deepspeed-diffusers. What is refused has a reason; what is taken is the same job
- * after its way through JSON, and may go on from its own checkpoints. */
+/* Arbitrary descriptions of a training job; the first byte selects our own fields or a
+ * configuration of deepspeed-diffusers. A refusal gives a reason. An accepted job stays the same
+ * when it is written as JSON and parsed again, and may resume from its own checkpoints. */
 #include "base/text/json.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/config.h"

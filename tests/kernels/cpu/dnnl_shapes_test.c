@@ -1,6 +1,6 @@
-/* No layer of SD-1.5 at 512x512 that the level's table gives to oneDNN, nor the gradient of its
- * input, is computed by oneDNN's reference code, which takes seconds for what its kernels do in
- * milliseconds. Skipped where the level gives it nothing. */
+/* oneDNN never uses its slow reference code for a layer of SD-1.5 at 512x512 that the level's table
+ * gives to it, nor for the gradient of that layer's input. The reference code takes seconds,
+ * oneDNN's kernels milliseconds. Skipped if the level gives oneDNN no layer. */
 #include "kernels/cpu/layers.h"
 #include "kernels/cpu/level.h"
 #include "tests/check.h"
@@ -24,7 +24,8 @@ static void ask_one(const struct dnnl_question *question) {
     asked++;
 }
 
-/* Back too, but for what goes back through another engine, and where nothing comes before. */
+/* Asks about the layer and about its backward, unless another engine computes the backward or the
+ * layer is the first. */
 static void ask(enum layer_code code, const struct dnnl_question *question) {
     struct dnnl_question back = *question;
     back.back = true;
@@ -59,13 +60,13 @@ static void ask_down(enum conv_kind kind, int64_t size, int64_t c) {
     ask(cpu_level()->linear, &(struct dnnl_question){ kind, 0, c, c, size, size, false });
 }
 
-/* Of one level of the UNet: its transformers and its resnets' second convolutions. */
+/* Asks about one level of the UNet: its transformers and its resnets' second convolutions. */
 static void ask_unet_level(int64_t size, int64_t c) {
     const int64_t tokens = size * size;
     ask_3x3(size, c, c);
     ask_product(tokens, c, 3 * c);
     ask_product(tokens, c, c);
-    ask_product(128, c, 8 * c); /* GEGLU, in parts */
+    ask_product(128, c, 8 * c); /* GEGLU, computed in parts */
     ask_product(tokens, 4 * c, c);
     ask_product(77, 768, 2 * c);
 }

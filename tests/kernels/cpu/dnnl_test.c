@@ -1,7 +1,7 @@
-/* The oneDNN engine against the reference. It is for processors that multiply bf16, where kcheck
- * meets it through the table; its f32 form runs everywhere and is what this test drives: every kind
- * of layer, sizes one after another on one weight (new primitives, new layouts), residuals in
- * place, and rows that do not depend on their batch. */
+/* The oneDNN engine against the reference. On processors that multiply bf16, kcheck tests it
+ * through the kernel table. Its f32 form runs on every processor and is tested here: every kind of
+ * layer, different sizes one after another with one weight (which need new primitives and layouts),
+ * residuals in place, and rows that do not depend on their batch. */
 #include "kernels/compute/compute.h"
 #include "kernels/cpu/layers.h"
 #include "tests/check.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 static uint64_t seed = 1;
-static double worst; /* relative error of the layer under test so far */
+static double worst; /* largest error of the layer under test so far */
 
 /* Random elements in the given shape; data owned by the caller. */
 static struct tensor random_like(struct tensor t) {
@@ -40,13 +40,14 @@ static bool same_bits(const struct tensor *a, const struct tensor *b) {
     return memcmp(a->data, b->data, tensor_bytes(a)) == 0;
 }
 
-/* One random weight, packed for both. */
+/* One random weight, packed for oneDNN and for the reference. */
 struct weights {
     struct layer *layer;
     struct packed *reference;
 };
 
-/* A convolution if weight has rank 4. Frees weight and bias; false on an error. */
+/* Packs the weight, as a convolution's if it has rank 4. Frees weight and bias. Returns false on an
+ * error. */
 static bool weights_init(
     struct weights *w, struct tensor weight, struct tensor bias, enum conv_kind kind, bool geglu) {
     const struct kernels *truth = kernels_reference();
@@ -62,7 +63,7 @@ static bool weights_init(
     return ok;
 }
 
-/* Says how far all its cases were off. */
+/* Prints the largest error of all cases with this weight. */
 static void weights_finish(struct weights *w, const char *what) {
     printf("%s, %lld to %lld: relative error %.1e\n", what, (long long)w->reference->k,
         (long long)w->reference->n, worst);
@@ -71,14 +72,14 @@ static void weights_finish(struct weights *w, const char *what) {
     kernels_reference()->packed_destroy(w->reference);
 }
 
-/* One case: the input, its residual, and the output by the reference, by oneDNN, and by oneDNN of
- * the last row alone. */
+/* One case: the input, its residual, and the outputs of the reference, of oneDNN, and of oneDNN
+ * with the last row alone. */
 struct example {
     struct tensor x, residual, truth, y, alone; /* data owned */
-    struct tensor last_x, last_residual;        /* of x and of residual */
+    struct tensor last_x, last_residual;        /* borrowed: last rows of x and residual */
 };
 
-/* x and y by shape only. In place, y starts as the residual. */
+/* x and y give only shapes. With in_place, y starts as the residual. */
 static struct example example_init(struct tensor x, struct tensor y, bool in_place) {
     struct example e = { .x = random_like(x), .y = random_like(y), .residual = random_like(y) };
     e.truth = e.alone = y;
@@ -92,7 +93,7 @@ static struct example example_init(struct tensor x, struct tensor y, bool in_pla
     return e;
 }
 
-/* Compares what was computed, and frees it. */
+/* Compares the results and frees the case. */
 static void example_finish(struct example *e, const char *what) {
     char text[112];
     double error = relative_error(&e->y, &e->truth);

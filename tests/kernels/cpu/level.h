@@ -1,4 +1,4 @@
-/* For tests that run once for each level of the CPU's instructions. */
+/* For tests that run once for each level of CPU instructions. */
 #ifndef TESTS_KERNELS_CPU_LEVEL_H
 #define TESTS_KERNELS_CPU_LEVEL_H
 
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Says so if LATENTD_CPU asks for a level that this processor does not have. */
+/* Returns true, after saying so, if LATENTD_CPU asks for a level that this processor does not
+ * have. */
 static inline bool level_is_missing(void) {
     const char *wish = getenv("LATENTD_CPU");
     if (!wish || strcmp(wish, cpu_level()->name) == 0)

@@ -1,6 +1,6 @@
-/* What the CPU says that it computes with what, at the level that LATENTD_CPU asks for: word for
- * word what is known of that level, and layer by layer the engine that a packed weight really gets.
- */
+/* The CPU's own report of its implementations, at the level that LATENTD_CPU asks for. It must
+ * equal the table of that level here, and for every layer the engine that a packed weight really
+ * gets. */
 #include "kernels/cpu/layers.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
@@ -9,7 +9,7 @@
 #define ONEDNN "oneDNN, bf16"
 #define WINOGRAD "f32, Winograd's form"
 
-/* Of bf16 weights. */
+/* For bf16 weights. */
 static const struct {
     const char *level, *linear, *conv3x3, *conv3x3_deep, *upsampling, *attention;
 } known[] = {
@@ -39,7 +39,7 @@ static const char *engine_named(const char *code) {
                                                    : code;
 }
 
-/* The engine of such a layer's weight. */
+/* Checks that the report names the engine that packs a weight of this layer. */
 static void expect_engine(const struct implementation *list, const char *layer, int side,
     enum conv_kind kind, int64_t c_out, enum dtype dtype) {
     const struct kernels *cpu = kernels_cpu();

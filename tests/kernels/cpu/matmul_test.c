@@ -1,6 +1,7 @@
-/* The f32 products of kernels/cpu, for every instruction set this processor runs, against a plain
- * sum in double: all shapes of convolution, sizes that fill no block, f32 and bf16 weights, and the
- * gradients of their inputs; and a row's bits are the same whatever batch it is in. */
+/* The f32 matrix products of kernels/cpu against a plain sum in double, for every instruction
+ * set that this processor runs: all shapes of convolution, sizes that are not multiples of a
+ * block, f32 and bf16 weights, and the gradients of their inputs. A row's bits must not depend
+ * on its batch. */
 #include "kernels/cpu/level.h"
 #include "tests/check.h"
 #include "tests/kernels/narrow.h"
@@ -27,7 +28,7 @@ struct shape {
     bool upsample, geglu;
 };
 
-/* w: [n][taps][k] in plain order. */
+/* w: [n][taps][k] in plain order, not packed. */
 struct problem {
     struct shape shape;
     struct matmul_weight weight;
@@ -35,7 +36,7 @@ struct problem {
     float *plain, *x, *bias, *row_add, *residual, *y;
     void *panels;
     float *bias_panels, *zeros;
-    uint16_t *x_bf16, *y_bf16; /* x, and the residual and result, in bf16 */
+    uint16_t *x_bf16, *y_bf16; /* the same in bf16; y: residual and result */
 };
 
 static void problem_init(struct problem *p, const struct shape *s, bool bf16, int width) {
@@ -53,7 +54,7 @@ static void problem_init(struct problem *p, const struct shape *s, bool bf16, in
     p->zeros = calloc((size_t)s->k, sizeof(float));
     for (int64_t i = 0; i < s->n * row; i++)
         p->plain[i] = bf16 ? bf16_to_f32(f32_to_bf16(p->plain[i])) : p->plain[i];
-    /* Whatever bf16 holds, so that f32 and bf16 activations have one truth. */
+    /* Every number fits in bf16, so f32 and bf16 activations have the same expected result. */
     int64_t x_count = s->rows * s->h * s->w * s->k;
     p->x_bf16 = malloc((size_t)x_count * sizeof(uint16_t));
     p->y_bf16 = malloc((size_t)(pixels * half) * sizeof(uint16_t));
@@ -155,7 +156,7 @@ static double relative_error(const struct problem *p) {
     return sqrt(error / norm);
 }
 
-/* tile 0 is the direct product. */
+/* tile 0 is the direct product; otherwise Winograd's with this tile. */
 static void run(const struct matmul *matmul, const struct matmul_job *job, int tile) {
     if (!tile) {
         matmul->direct(job);
@@ -163,7 +164,7 @@ static void run(const struct matmul *matmul, const struct matmul_job *job, int t
     }
     size_t bytes = (matmul->winograd_scratch(job, tile) + 63) / 64 * 64;
     void *scratch = aligned_alloc(64, bytes);
-    memset(scratch, 0xff, bytes); /* NaN: whoever reads what was not written shows it */
+    memset(scratch, 0xff, bytes); /* NaN exposes a read of unwritten memory */
     matmul->winograd(job, tile, scratch);
     free(scratch);
 }
@@ -203,7 +204,7 @@ static void bf16_activations_match(struct problem *p, const struct matmul *matmu
 
 /* ---- the gradient of x, from the same panels ---- */
 
-/* dx = what each output sends back to the inputs that it read. */
+/* Adds to dx: each output sends its gradient back to the inputs it read. */
 static void plain_gradient(const struct shape *s, const float *w, const float *dy, double *dx) {
     for (int64_t i = 0; i < s->rows * s->h_out * s->w_out; i++) {
         int64_t row = i / (s->h_out * s->w_out);
@@ -232,7 +233,7 @@ static double distance(const double *truth, const float *y, int64_t count) {
     return sqrt(error / norm);
 }
 
-/* dx of all rows, added to what is there; then of the last row alone; then in bf16. */
+/* Checks dx of all rows, added to the old contents; then of the last row alone; then in bf16. */
 static double check_gradient(const struct problem *p, const struct matmul *matmul, int tile) {
     const struct shape *s = &p->shape;
     const int64_t dy_row = s->h_out * s->w_out * s->n, dx_row = s->h * s->w * s->k;

@@ -1,7 +1,8 @@
-"""The program holds nothing of the levels that only tests have (kernels/cpu/level.c): neither their names
-nor their code. kcheck, which has the twins, shows that they would be found.
+"""The program contains nothing of the levels that exist for tests only (kernels/cpu/level.c):
+neither their names nor their code. kcheck contains the twins; it is searched too, to show that the
+search works.
 
-Usage: no_twins.py LATENTD KCHECK. The symbols are looked for where nm is.
+Usage: no_twins.py LATENTD KCHECK. Symbols are searched only if nm is installed.
 """
 import re
 import shutil

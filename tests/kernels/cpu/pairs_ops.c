@@ -1,5 +1,5 @@
-/* The operations on pairs (kernels/cpu/attention/pairs.h) over arrays: compiled for AVX512_BF16 and
- * as the twin, for pairs_test.c. */
+/* The operations of kernels/cpu/attention/pairs.h over arrays. Compiled twice for pairs_test.c: for
+ * AVX512_BF16 and as the twin. */
 #include "tests/kernels/cpu/pairs_ops.h"
 
 #include "kernels/cpu/attention/pairs.h"

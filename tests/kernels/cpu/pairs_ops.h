@@ -1,4 +1,5 @@
-/* sum + a x b for n lanes of pairs, and n pairs of rounded floats; n is a multiple of 16. */
+/* dots: sum + a x b for n lanes of pairs. roundings: n pairs of floats, rounded to bf16. n is a
+ * multiple of 16. */
 #ifndef TESTS_KERNELS_CPU_PAIRS_OPS_H
 #define TESTS_KERNELS_CPU_PAIRS_OPS_H
 

@@ -1,7 +1,7 @@
-/* The twin of the operations on pairs gives the bits of AVX512_BF16: over two million outputs each
- * of ordinary numbers, sums that cancel, subnormal and overflowing ones, and every bit pattern
- * there is. NaN is compared as such: which one it is, nobody reads. Skipped where the processor has
- * no AVX512_BF16. */
+/* The twin of the pair operations gives the same bits as AVX512_BF16: over two million outputs each
+ * for ordinary numbers, sums that cancel, subnormal numbers, overflowing numbers, and random bit
+ * patterns. Any NaN equals any other, because no code reads a NaN's payload. Skipped if the
+ * processor has no AVX512_BF16. */
 #include "tests/kernels/cpu/pairs_ops.h"
 
 #include "tests/check.h"
@@ -33,7 +33,7 @@ static float from_bits(uint32_t x) {
     return y;
 }
 
-/* A number of either sign with an exponent from `low` on, in a span of 2^span. */
+/* A random number of either sign; its exponent is one of `span` from `low` on. */
 static uint32_t number(int low, int span) {
     uint32_t exponent = (uint32_t)(low + 127 + (int)(bits() % (uint32_t)span));
     return (bits() & 0x807fffff) | exponent << 23;
@@ -84,7 +84,8 @@ int main(void) {
             b[i] = draw_pair(kind);
             sum[i] = from_bits(draw(kind));
             if (kind == CANCELLING) {
-                /* The second member undoes the first, or the sum does, but for the last bits. */
+                /* Cancels all but the last bits: the second product undoes the first, or the sum
+                 * does. */
                 b[i] = bits() % 2 ? (a[i] << 16 | a[i] >> 16) ^ 0x8000 : b[i];
                 sum[i] = -from_bits(a[i] << 16) * from_bits(b[i] << 16);
             }

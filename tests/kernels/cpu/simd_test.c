@@ -1,5 +1,5 @@
-/* The vector exp, 2^x and erf against the C library in double precision, on whatever instruction
- * set runs; and what they do with NaN and infinities. */
+/* The vector exp, 2^x and erf, compared with the C library in double precision, at the current
+ * instruction set; and their results for NaN and infinities. */
 #include "kernels/cpu/level.h"
 #include "tests/check.h"
 
@@ -12,7 +12,7 @@ static void fill(double from, double to) {
         x[i] = (float)(from + (to - from) * (double)i / (N - 1));
 }
 
-/* The largest |y - f(x)| / |f(x)|. */
+/* Returns the largest |y - f(x)| / |f(x)|. */
 static double worst_relative(double (*f)(double)) {
     double worst = 0;
     for (int i = 0; i < N; i++) {

@@ -1,5 +1,5 @@
-/* A gradient has the same bits on any number of threads: a call of each operation of training that
- * sums over rows, on 1, 2, 3 and 8. */
+/* A gradient has the same bits on any number of threads. Each training operation that sums over
+ * rows is called on 1, 2, 3 and 8 threads. */
 #include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
@@ -23,11 +23,11 @@ static struct tensor random_tensor(struct tensor t) {
 
 #define OUTPUTS 4
 
-/* A call whose outputs are there already, and are added to. */
+/* A call that adds to the contents of its outputs. */
 struct call {
     const char *name;
     void (*run)(struct compute *c, struct tensor *outputs);
-    struct tensor outputs[OUTPUTS]; /* the data: random, before each call */
+    struct tensor outputs[OUTPUTS]; /* filled with random numbers before each call */
     int count;
 };
 

@@ -1,8 +1,9 @@
-/* Attention on tiles (kernels/cpu/attention/attention_tiles.c), on the tiles' twin: against the
- * reference at the shapes of Stable Diffusion 1.5 and at ragged ones, keys that count exactly, rows
- * that keep their bits alone and on any number of threads, NaN and infinities where the reference
- * has them. Then the twin with the vectors of AVX-512, and the tiles themselves, where there are
- * such: the same bits. With --quick small shapes only. */
+/* Attention on tiles (kernels/cpu/attention/attention_tiles.c), run on the tiles' twin and
+ * compared with the reference at the shapes of Stable Diffusion 1.5 and at odd shapes. Every key
+ * counts with its exact weight; a row's bits do not depend on the other rows or on the number of
+ * threads; NaN and infinities appear where the reference has them. Then the twin with AVX-512
+ * vectors and the real tiles, if the processor has them, must give the same bits. --quick runs
+ * small shapes only. */
 #include "kernels/compute/compute.h"
 #include "kernels/cpu/attention/amx.h"
 #include "kernels/cpu/attention/tile_simd.h"
@@ -13,16 +14,16 @@
 #include <omp.h>
 #include <stdlib.h>
 
-/* The weights are operands of the second product and rounded to bf16 as such, y is rounded to bf16
- * in the end: either is off by up to 2^-8, 1.6e-3 in the mean square; and the weights' exponential
- * by 7e-4. */
+/* The weights are rounded to bf16 as operands of the second product, and y is rounded to bf16 at
+ * the end. Each rounding is off by up to 2^-8, or 1.6e-3 in the mean square. The weights'
+ * exponential is off by 7e-4. */
 #define BOUND 4e-3
 
 struct attention_case {
     int64_t rows, tq, tk;
     int heads, d;
-    bool causal, fused; /* q, k, v as parts of one projection */
-    float size;         /* of q and k: larger ones make sharper weights */
+    bool causal, fused; /* fused: q, k, v are parts of one projection */
+    float size;         /* of q and k: larger makes sharper weights */
 };
 
 typedef bool attention(const struct attention_args *args, struct error *err);
@@ -31,7 +32,7 @@ typedef bool attention(const struct attention_args *args, struct error *err);
 bool attention_tiles_wide(const struct attention_args *args, struct error *err);
 #endif
 
-/* Those that must give the twin's bits, as far as this machine runs them. */
+/* The implementations that must give the twin's bits, if this machine runs them. */
 static attention *same[2];
 static const char *same_names[2];
 static int same_count;
@@ -69,7 +70,7 @@ static void example_finish(struct example *e) {
         free(all[i]->data);
 }
 
-/* Rows [first, first + count) into y, which begins poisoned with NaN. */
+/* Runs rows [first, first + count) into y, which is filled with NaN before. */
 static void run(attention *entry, const struct example *e, int64_t first, int64_t count,
     const struct tensor *y) {
     const struct attention_case *c = &e->c;
@@ -96,7 +97,7 @@ static int class_of(double x) {
     return isnan(x) ? 1 : isinf(x) ? (x > 0 ? 2 : 3) : 0;
 }
 
-/* Where NaN and infinities are, and of which sign. */
+/* Counts the elements that differ in being finite, NaN, +infinity or -infinity. */
 static int64_t other_classes(const struct tensor *a, const struct tensor *b) {
     int64_t count = 0;
     for (int64_t i = 0; i < tensor_elements(a); i++)
@@ -104,7 +105,8 @@ static int64_t other_classes(const struct tensor *a, const struct tensor *b) {
     return count;
 }
 
-/* The same bits, but for the payload of a NaN, which instructions take from either operand. */
+/* Whether the bits are the same, except in the payload of NaN: instructions copy it from either
+ * operand. */
 static bool same_numbers(const struct tensor *a, const struct tensor *b) {
     for (int64_t i = 0; i < tensor_elements(a); i++)
         if (((const uint16_t *)a->data)[i] != ((const uint16_t *)b->data)[i] &&
@@ -113,7 +115,8 @@ static bool same_numbers(const struct tensor *a, const struct tensor *b) {
     return true;
 }
 
-/* |got - want| / |want| of what is finite, and the worst element's share of the two sizes. */
+/* Returns |got - want| / |want| over the finite elements. *worst is the largest difference of one
+ * element, relative to that element's size plus the typical size. */
 static double distance(const struct tensor *got, const struct tensor *want, double *worst) {
     const int64_t n = tensor_elements(want);
     double difference = 0, size = 0;
@@ -140,7 +143,8 @@ static void describe(const struct attention_case *c, char text[128]) {
         c->fused ? " fused" : "", (double)c->size);
 }
 
-/* Fills want and got and compares them; then everything that must have got's bits. */
+/* Computes `want` and `got` and compares them. Then compares every implementation that must have
+ * the twin's bits. */
 static void compare(struct example *e, const char *what) {
     char text[128];
     double worst;
@@ -160,7 +164,7 @@ static void compare(struct example *e, const char *what) {
     }
 }
 
-/* A row alone, and one thread more, in `other`, which has got's bits but for that. */
+/* Computes one row alone, then all rows on two more threads. Both must have the bits of `got`. */
 static void check_bits(struct example *e) {
     char text[128];
     describe(&e->c, text);
@@ -186,8 +190,8 @@ static void check_case(struct attention_case c) {
     check_bits(&e);
     if (c.rows * c.heads * c.tq * c.tk * c.d < 3000000 && c.size < 1e6f) {
         struct tensor *inputs[] = { &e.q, &e.k, &e.v };
-        /* Sharp weights are 0 in f32, and 0 times an infinite value is NaN; to the reference, which
-         * computes in double, they are not. */
+        /* A very small weight is 0 in f32, and 0 times an infinite value is NaN. The reference
+         * computes in double, where the weight is not 0. */
         const int specials = c.fused ? 1 : c.size > 4 ? 2 : 3;
         put(&e.q, NAN);
         compare(&e, ", NaN");
@@ -202,7 +206,8 @@ static void check_case(struct attention_case c) {
     example_finish(&e);
 }
 
-/* Equal weights, and one key's value alone is not zero: one key more or less, anywhere, shows. */
+/* All weights are equal and only one key has a value, so a key that is missing or counted twice
+ * changes the result. */
 static void check_every_key_counts(void) {
     double worst = 0;
     for (int64_t tk = 1; tk <= 140; tk++) {
@@ -221,8 +226,9 @@ static void check_every_key_counts(void) {
     printf("1 to 140 keys: a key's share off by %g at most\n", worst);
 }
 
-/* One query's maximum grows with every block of keys, so all of its group are rescaled every time;
- * to the others all keys are equal, and the first half of them must still weigh half. */
+/* One query's maximum grows with every block of keys, so its whole group is rescaled every time.
+ * For the other queries all keys are equal, so the first half of the keys must still weigh one
+ * half. */
 static void check_rescaling(void) {
     const struct attention_case c = { 1, 16, 4096, 1, 1, false, false, 0 };
     struct example e = example_of(c);
@@ -240,7 +246,7 @@ static void check_rescaling(void) {
     example_finish(&e);
 }
 
-/* The weights' exponential against the C library. */
+/* Compares the weights' exponential with the C library. */
 static void check_exponential(void) {
     double worst = 0;
     vi seen = { 0 };
@@ -261,7 +267,7 @@ static void check_exponential(void) {
     CHECK(got[0] == 0 && seen[0] < 0, "2^NaN is %g", (double)got[0]);
 }
 
-/* What a causal query may not see does not touch it, not even an infinity. */
+/* Keys that a causal query must not see do not affect it, even if they are infinite. */
 static void check_causal(void) {
     const struct attention_case c = { 1, 77, 77, 2, 64, true, false, 1 };
     struct example e = example_of(c);
@@ -288,7 +294,8 @@ static void put_nan_behind(const struct tensor *t, const int32_t *lengths) {
     }
 }
 
-/* Rows that have fewer keys than fit: the bits of as many alone, whatever lies behind them. */
+/* A row with fewer keys than fit gets the same bits as with exactly its keys, whatever lies behind
+ * them. */
 static void check_lengths(void) {
     const struct attention_case c = { 3, 20, 140, 2, 40, false, false, 2 };
     for (int32_t keys = 1; keys <= c.tk; keys += keys < 66 ? 1 : 13) {
@@ -343,7 +350,7 @@ int main(int argc, char **argv) {
         { 2, 33, 64, 1, 40, false, false, 4 },
         { 2, 32, 65, 2, 16, false, false, 20 }, /* weights down to 2^-126 and below */
         { 2, 17, 130, 1, 33, false, false, 9 },
-        { 2, 40, 31, 1, 17, true, false, 3 }, /* more queries than keys */
+        { 2, 40, 31, 1, 17, true, false, 3 }, /* causal, with more queries than keys */
         { 2, 31, 90, 1, 12, true, false, 3 }, { 2, 65, 65, 2, 24, false, true, 1 },
         { 2, 50, 77, 2, 40, false, false, 1 }, { 2, 20, 77, 1, 80, false, false, 1 },
         { 2, 16, 77, 2, 160, false, false, 1 }, { 1, 77, 77, 2, 64, true, true, 1 },

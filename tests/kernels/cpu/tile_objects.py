@@ -1,4 +1,4 @@
-"""Attention on tiles is compiled twice: to AMX instructions, and for the twin without a single one.
+"""Attention on tiles is compiled twice: with AMX instructions, and for the twin without any.
 
 Usage: tile_objects.py TWIN_LIBRARY [TILES_LIBRARY]. Skipped (77) without objdump.
 """

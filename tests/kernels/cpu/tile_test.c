@@ -10,7 +10,7 @@
 
 #define ROUNDS 30000
 
-/* One product. */
+/* The operands of one product. */
 struct operands {
     struct tile_config config; /* tile 0: c, 1: a, 2: b */
     uint16_t a[16][32], b[16][32];
@@ -19,12 +19,12 @@ struct operands {
 
 enum range {
     RANGE_ORDINARY,
-    RANGE_CANCELLING, /* the second half of a chain takes the first half away, but for one bit */
-    RANGE_WIDE,       /* terms far apart */
-    RANGE_SUBNORMAL,  /* among them subnormal inputs */
+    RANGE_CANCELLING, /* the second half cancels the first, except for one bit */
+    RANGE_WIDE,       /* terms of very different sizes */
+    RANGE_SUBNORMAL,  /* some inputs are subnormal */
     RANGE_UNDERFLOW,  /* sums around the smallest normal number */
     RANGE_OVERFLOW,
-    RANGE_ANY, /* infinities, NaN */
+    RANGE_ANY, /* any bits, also infinities and NaN */
     RANGES
 };
 
@@ -37,7 +37,7 @@ static uint32_t random_word(void) {
     return (uint32_t)(state >> 32);
 }
 
-/* A float's upper half with a random sign and mantissa. */
+/* The upper half of a float, with a random sign and mantissa. */
 static uint16_t random_half(unsigned first_exponent, unsigned exponents) {
     const unsigned exponent = first_exponent + random_word() % exponents;
     return (uint16_t)((random_word() & 0x807f) | exponent << 7);
@@ -95,7 +95,7 @@ static void fill(struct operands *o, enum range range) {
         o->a[random_word() % 16][random_word() % (unsigned)(2 * half)] ^= 1;
 }
 
-/* Subnormal numbers are zero, with their sign. */
+/* Flushes subnormal numbers to zero and keeps the sign. */
 static float flush(float x) {
     return fpclassify(x) == FP_SUBNORMAL ? copysignf(0.0f, x) : x;
 }
@@ -167,7 +167,7 @@ int main(int argc, char **argv) {
         by_the_twin(&o, got);
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 16; j++) {
-                /* Outside, memory must stay as it was. */
+                /* Outside of the configured size, memory must stay unchanged. */
                 outputs[range] += i < o.config.rows[0] && j < o.config.row_bytes[0] / 4;
                 if (want[i][j] == got[i][j] || (is_nan(want[i][j]) && is_nan(got[i][j])))
                     continue;

@@ -1,6 +1,6 @@
-"""One file of choices for all programs: what `latentd tune` measured is used by kcheck and model_tool, as they say
-themselves, and refused by name by all three once a kernel has changed.
-usage: choices.py LATENTD KCHECK MODEL_TOOL CHECKPOINT"""
+"""All programs use one file of choices. kcheck and model_tool use what `latentd tune` measured,
+and say so. Once a kernel has changed, all three programs refuse the file and name that
+kernel. usage: choices.py LATENTD KCHECK MODEL_TOOL CHECKPOINT"""
 import os
 import re
 import subprocess
@@ -22,7 +22,8 @@ def check(right, what):
 
 
 def said(*command):
-    """What a program says to standard error. It need not get far: a bad input file ends model_tool."""
+    """Returns what the program prints to standard error. model_tool may fail early, because its
+    input file is not valid."""
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500).stderr
 
 
@@ -30,7 +31,8 @@ TUNE = (latentd, "tune", "--model", checkpoint, "--device", "cuda", "--dtype", "
 
 
 def tune_until_it_keeps():
-    """Ends it once there are choices: trying everything takes the emulator hours."""
+    """Runs the tuner until it has stored choices, then kills it: on the emulator, trying
+    everything takes hours."""
     with subprocess.Popen(TUNE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         begun = time.monotonic()
         while not os.path.exists(cache) and process.poll() is None and time.monotonic() - begun < 250:

@@ -1,5 +1,5 @@
-"""What a report of bench-gpu says of every candidate that was tried, as the table of rule_test.cpp: a line for
-each shape with its rows, then one for each candidate with its microseconds.
+"""Converts a report of bench-gpu into the table that rule_test.cpp reads: one line for each
+shape with its rows, then one line for each candidate that was tried, with its microseconds.
 usage: choices_table.py gpu-NAME.json >choices-NAME.tsv"""
 import json
 import re
@@ -7,7 +7,7 @@ import sys
 
 
 def rows_of(problem):
-    """The batch, from the work that the report says."""
+    """Returns the batch size, computed from the work in the report."""
     found = re.match(r"gemm (\S+) \S+ n(\d+) k(\d+) (\d+)x(\d+) to (\d+)x(\d+)(?: shortcut k(\d+))?$",
                      problem["problem"])
     if not found:

@@ -1,5 +1,6 @@
-"""What the tuner's choices are kept under: one changed kernel gets another digest, and no other file does; a header
-changes those that include it; comments and blanks change nothing. usage: code_digest.py SCRIPT ROOT"""
+"""The digests under which the tuner's choices are stored. A changed kernel changes only its own
+file's digest, a changed header those of the files that include it; comments and white space
+change none. usage: code_digest.py SCRIPT ROOT"""
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ def check(right, what):
 
 
 def digests(folder, compiler="nvcc"):
-    """{name: digest}, and what the dependencies name."""
+    """Returns {name: digest} and the files named as dependencies."""
     out, depfile = os.path.join(folder, "out.c"), os.path.join(folder, "out.d")
     subprocess.run([sys.executable, script, out, depfile, folder, "code", compiler,
                     *(os.path.join(folder, "kernels/cuda", name) for name in FILES)], check=True)

@@ -1,17 +1,18 @@
-"""What ptxas made of the kernels whose speed depends on the order of a few instructions (sm_90a).
+"""Checks the machine code of kernels whose speed depends on the order of a few instructions
+(sm_90a).
 
 usage: machine_code.py FILE.cu.o...    of nvcc; a build without it gives none
-Exits 1 on an offence, 77, with a reason, where there is nothing to read or nothing to read it with.
+Exits with 1 if a rule is broken, or with 77 and a reason if there is no code or no cuobjdump.
 
- - attention: exponentials stand between the wait for the scores and the wait for the sums, which go
-   on meanwhile;
- - products: the loads of a block's end are on their way before the first of them is used, GEGLU's has
-   none, and nothing
-   waits for the whole chip's memory but, twice, what shows its part of a sum to the blocks of a cluster;
-   eight loads from them are on their way before the first is used;
- - norms: all that a block's first turn reads is on its way before the first of it is used: eleven words,
-   the value that others are taken relative to, gamma and beta; of the norm in pieces, four loads or more;
- - every kernel is about as short as it was: code of hundreds of kilobytes does not stay in a cache.
+ - attention: exponentials are computed between the wait for the scores and the wait for the sums,
+   so that they overlap with the sums;
+ - products: at a block's end, all loads are issued before the first is used (with GEGLU there are
+   no loads). Only a kernel that shares its part of a sum with the blocks of a cluster waits for the
+   whole chip's memory, twice; it issues eight loads from those blocks before it uses the first;
+ - norms: all loads of a block's first turn are issued before the first is used: eleven words, the
+   value that is subtracted from the others, gamma and beta; a norm in pieces issues at least four
+   loads;
+ - no kernel has grown much: code of hundreds of kilobytes does not stay in a cache.
 """
 import glob
 import os
@@ -20,7 +21,8 @@ import shutil
 import subprocess
 import sys
 
-# Instructions, from the first match; about a fifth above what was seen.
+# Most instructions of a kernel; the first pattern that matches counts. About a fifth above the
+# sizes seen.
 CEILINGS = [
     (r"gemm_hopper.*tileILi256", 5000),
     (r"gemm_hopper", 3900),
@@ -41,7 +43,7 @@ def find_tool():
 
 
 def read(tool, path):
-    """{kernel: [instruction, ...]}"""
+    """Returns {kernel: [instruction, ...]}."""
     environment = dict(os.environ, PATH=os.path.dirname(tool) + os.pathsep + os.environ["PATH"])
     text = subprocess.run([tool, "-sass", "-arch", "sm_90a", path], env=environment, check=True,
                           capture_output=True, text=True).stdout
@@ -60,7 +62,7 @@ def places(code, pattern):
 
 
 def loads_together(code, kind=r"\bLDG\.E"):
-    """The most loads that are under way before one of them is used."""
+    """Returns the largest number of loads that are issued before one of them is used."""
     most, waiting = 0, set()
     for instruction in code:
         words = re.findall(r"\bR\d+\b", instruction)
@@ -110,7 +112,8 @@ def of_group_norm(name, code):
 
 def of_layer_norm(name, code):
     vectors = int(re.search(r"Li(\d)E", name).group(1))
-    # Of each vector x, in 16 bits one word, and up to five of them gamma and beta, two words each.
+    # Each vector loads one word of x (16 bits each). Up to five vectors also load gamma and beta,
+    # two words each.
     right = 1 + vectors * (5 if vectors <= 5 else 1)
     if (together := loads_together(code)) < right:
         yield f"{together} loads under way, {right} or more are right"

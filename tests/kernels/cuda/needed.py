@@ -1,5 +1,5 @@
-"""usage: needed.py PROGRAM: NVIDIA's libraries are found at run time where they are, and none is needed
-to start: neither the driver's nor CUDA's."""
+"""usage: needed.py PROGRAM: The program starts without NVIDIA's libraries, neither the driver's
+nor CUDA's. It looks for them at run time."""
 import re
 import subprocess
 import sys

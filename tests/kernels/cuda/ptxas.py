@@ -1,7 +1,9 @@
-"""Reads what ptxas said about every kernel (-Xptxas -v): no spill, no warning, every architecture.
+"""Checks the output of ptxas for every kernel (-Xptxas -v): no spill, no warning, every
+architecture.
 
 usage: ptxas.py ARCHS LOG...    ARCHS: "75,80,90a"; a build without nvcc gives no log
-Prints the registers of the largest kernels; exits 1 on an offence, 77 if there is nothing to read.
+Prints the registers of the largest kernels; exits with 1 if a rule is broken, 77 if there is
+nothing to read.
 """
 import os
 import re

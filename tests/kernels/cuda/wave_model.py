@@ -3,16 +3,17 @@
 
 usage: wave_model.py TABLE [--calls] [--gpcs 16,16,...] [--measured choices-NAME.tsv]
 
-TABLE is what cuda_step_calls wrote: the calls of a step, as the code makes them. Each gets a time
-from waves of blocks over the multiprocessors and a floor from work and bytes alone; --calls prints
-each of them. --gpcs says how many multiprocessors of each GPC form clusters together, as `kcheck
---facts` lets one tell; without it a step is judged for both tables of CHIPS. Below come the redesigns that are left, each as what it
-would save by itself. --measured puts what a GPU took for the best kernel of each shape (a table of
-choices_table.py) beside it, for each part and for the calls that miss the most.
+TABLE is the output of cuda_step_calls: the calls of a step, as the code makes them. For each call
+the model computes a time, from waves of blocks over the multiprocessors, and a floor, from work and
+bytes alone; --calls prints each call. --gpcs gives the number of multiprocessors in each GPC that
+can form clusters together (`kcheck --facts` shows them); without it, both tables of CHIPS are
+judged. The output ends with the remaining redesigns and what each would save by itself. --measured
+also shows the time that a GPU took with the best kernel of each shape (a table of
+choices_table.py), for each part and for the calls with the largest error.
 
-GUESSES names every number that is not arithmetic and where it comes from; none of them was measured. Exits
-with 1 if a call is modelled
-faster than its floor, or a step misses the bar of a chip.
+GUESSES names every number that is not arithmetic and where it comes from; none of them was
+measured. Exits with 1 if a call is modelled faster than its floor, or if a step exceeds the time
+allowed for a chip.
 """
 import argparse
 import math
@@ -21,67 +22,69 @@ import sys
 # ---- the chip, as published ----
 MULTIPROCESSORS = 132
 CLOCK_MHZ = 1755
-EXPONENTIALS_PER_CLOCK = 16  # of one multiprocessor
-ISSUED_PER_CLOCK = 128       # lanes that one multiprocessor issues an instruction to
-SHARED_BYTES_US = 128 * CLOCK_MHZ  # of one multiprocessor's shared memory, read and written
+EXPONENTIALS_PER_CLOCK = 16  # per multiprocessor
+ISSUED_PER_CLOCK = 128       # lanes that get an instruction, per multiprocessor
+SHARED_BYTES_US = 128 * CLOCK_MHZ  # of one multiprocessor's shared memory, reads and writes
 
 # ---- GUESSES ----
-TENSOR_FLOPS = 790e12     # large f16 products of NVIDIA's library under the power limit, published
-TENSOR_SHARE = 0.85       # of that, in the middle of a block: as CUTLASS's best kernels
-MEMORY_BYTES_US = 4.3e6   # of 4.8 TB/s: what copies reach, published
-L2_BYTES_US = 5.5e6       # to all multiprocessors together, microbenchmarks of the H100
-L2_PORT_BYTES_US = 64 * CLOCK_MHZ  # to one of them: 64 bytes a clock
+TENSOR_FLOPS = 790e12     # large f16 products with NVIDIA's library, power-limited; published
+TENSOR_SHARE = 0.85       # of that, inside a block: as in CUTLASS's best kernels
+MEMORY_BYTES_US = 4.3e6   # of 4.8 TB/s: reached by copies; published
+L2_BYTES_US = 5.5e6       # to all multiprocessors together; microbenchmarks of the H100
+L2_PORT_BYTES_US = 64 * CLOCK_MHZ  # to one multiprocessor: 64 bytes a clock
 GAP_US = 0.7              # from a kernel's last store to the next one's first load, in a graph, with
-                          # programmatic launches; 1.3 without them is what others measured
-FILL_US = 0.9             # from a block's start to its first product: map, barrier, two trips to L2
-END_US, END_GEGLU_US = 1.1, 2.0  # of 128x160 sums, without trips: about 960 and 1,720 instructions of
+                          # programmatic launches; others measured 1.3 without them
+FILL_US = 0.9             # from a block's start to its first product: map, barrier, two L2 trips
+END_US, END_GEGLU_US = 1.1, 2.0  # end of 128x160 sums, without trips: about 960 and 1,720 instructions of
                           # each of eight warps, counted in sm_90a's code; a residual is a trip more
-TRIP_US = 0.7             # to L2 and back, loaded
-REDUCE_US = 2.0           # of a second kernel that adds parts: start and two trips
-CLUSTER_REDUCE_US = 1.0   # the same over a cluster's shared memory: a barrier and a trip
-CHIPS = {                 # multiprocessors that can form clusters together, 8 times 18 on the full chip,
-                          # 132 of them in use; which ones differs from chip to chip. And what a step may
-                          # take on that chip, in ms: as the code is planned now
+TRIP_US = 0.7             # to L2 and back, under load
+REDUCE_US = 2.0           # a second kernel that adds parts: start and two trips
+CLUSTER_REDUCE_US = 1.0   # adding through a cluster's shared memory: a barrier and a trip
+CHIPS = {                 # multiprocessors of each GPC that form clusters together. A full chip has 8 x 18,
+                          # 132 of them are in use, which ones differs from chip to chip. Then the
+                          # ms that a step may take on that chip, as the code is planned now.
     "128 of 132 in clusters of 8, an even chip": (6 * [16] + 2 * [18], 3.8),
     # accel-sim/gpu-app-collection#87: "Cluster shape 4x2x1 ... active SMs = 120 / 132" on an H100;
     # CUTLASS#1921: cuBLAS launches 60x2 there.
     "120 of 132 in clusters of 8, an H100 that was asked": (3 * [18] + 4 * [16] + [14], 4.4),
 }
 GPCS = list(CHIPS.values())[0][0]
-CLUSTER_BYTES_US = 2.65e6 / MULTIPROCESSORS  # what a block reads of the others of its cluster: a
+CLUSTER_BYTES_US = 2.65e6 / MULTIPROCESSORS  # what a block reads from its cluster's others: a
                           # guess, near what is published for Hopper with four blocks a cluster
-HIDDEN_PRODUCTS = 0.65    # of attention's products, beside its exponentials: 0.5 is one of the two
-                          # waits; groups that take turns gained a tenth of the time in
-                          # FlashAttention-3 (570 to 620 or 640 TFLOP/s, heads of 128)
-ATTENTION_END_US = 1.5    # of a block's outputs
-ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its trips behind
-SECOND_PASS_US = 1.4      # and of another tile of its queries, which are there: 1.1 for 470 instructions
+HIDDEN_PRODUCTS = 0.65    # share of attention's products hidden behind exponentials: 0.5 is one of two
+                          # waits. Groups that take turns gained a tenth of the time in
+                          # FlashAttention-3 (570 to 620 or 640 TFLOP/s, heads of 128).
+ATTENTION_END_US = 1.5    # writing a block's outputs
+ATTENTION_BLOCK_US = 3.5  # a block with few keys: nothing hides its trips
+SECOND_PASS_US = 1.4      # another tile of queries, already loaded: 1.1 for 470 instructions
                           # of 16 warps, counted in sm_90a's code, and two waits for products
-PASSES = {40: (1, 2)}     # tiles of queries that a block can take, by the head
-SCORE_ISSUE = {40: 7.5, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop a score, by
-                          # the head, counted in sm_90a's code
-SPARED = {40: 4 / 64}     # exponentials that are polynomials, which those instructions hold
-NORM_READ = {2: 14.2, 4: 11.1, 8: 10.1}  # a group norm's instructions of two values, by the values of a
+PASSES = {40: (1, 2)}     # tiles of queries that a block can take, by head size
+SCORE_ISSUE = {40: 7.5, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop per score, by
+                          # head size, counted in sm_90a's code
+SPARED = {40: 4 / 64}     # share computed as polynomials, by the instructions above
+NORM_READ = {2: 14.2, 4: 11.1, 8: 10.1}  # a group norm's instructions for two values, by the values in a
                           # word, counted in sm_90a's code
-NORM_WRITE = {2: (13.8, 27.8), 4: (10.3, 24.4), 8: (9.0, 23.0)}  # without SiLU, with it
-NORM_IDLE = 5             # and of a load of the last turn that finds nothing
-NORM_LOADS = {2: 11, 4: 11, 8: 4}  # of a turn, group_norm.cu's FIRST_LOADS; from shared memory 8 and 4
+NORM_WRITE = {2: (13.8, 27.8), 4: (10.3, 24.4), 8: (9.0, 23.0)}  # without and with SiLU
+NORM_IDLE = 5             # more for each load of the last turn that finds nothing
+NORM_LOADS = {2: 11, 4: 11, 8: 4}  # per turn: group_norm.cu's FIRST_LOADS; from shared memory 8 and 4
 NORM_START_US = 0.3       # start, and two sums over a block
-SILU_EXPONENTIALS = 3     # of two values: two exponentials and a reciprocal
-PLAIN_FLOPS = 20e12       # of convolutions with few channels, on multiply-adds: 30 % of the peak
-SMALL_US = 1.5            # of a kernel that only moves a little: start and two trips
+SILU_EXPONENTIALS = 3     # for two values: two exponentials and a reciprocal
+PLAIN_FLOPS = 20e12       # convolutions with few channels, on multiply-adds: 30 % of the peak
+SMALL_US = 1.5            # a kernel that moves little data: start and two trips
 
-# gemm_hopper.cu's tiles: outputs, cluster along pixels and outputs, blocks of a multiprocessor
+# gemm_hopper.cu's tiles: outputs, cluster size along pixels and along outputs, blocks per
+# multiprocessor
 TILES = [(160, 1, 1, 1), (160, 1, 2, 1), (160, 2, 1, 1), (160, 2, 2, 1), (256, 2, 1, 1), (256, 1, 2, 1),
          (128, 1, 1, 1), (128, 2, 1, 1), (128, 2, 2, 1), (80, 1, 1, 1), (80, 1, 1, 2), (64, 1, 1, 1),
          (64, 1, 1, 2), (80, 2, 2, 2), (80, 2, 4, 2), (80, 1, 8, 2)]
 PIXELS, STEP = 128, 64
-VECTOR_ROWS = 4  # gemm_simt.cu: rows of one token that read a weight together
+VECTOR_ROWS = 4  # gemm_simt.cu: rows of one token that share one read of a weight
 SPLITS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]
 
 
 class Time:
-    """Microseconds of one call: what it takes, the least it could, and its kernels."""
+    """One call: its modelled time and its lower bound in microseconds, and its number of
+    kernels."""
 
     def __init__(self, part, us, floor_us, launches=1, how=""):
         self.part, self.us, self.floor_us, self.launches, self.how = part, us, floor_us, launches, how
@@ -96,8 +99,9 @@ def divided_up(a, b):
 
 
 def block_us(steps, n, cm, cn, active):
-    """The steps of a block's sum, by what is slowest: products; what is read of L2; what arrives, the
-    cluster's part too; shared memory, where it is written once and both groups read all weights."""
+    """Returns the time of a block's sum. The slowest part decides: products; reads from L2;
+    arriving data, also from the cluster; shared memory, which is written once and whose
+    weights both groups read."""
     products = flops_us(2 * PIXELS * n * STEP) * MULTIPROCESSORS / TENSOR_SHARE
     read = 2 * STEP * (PIXELS / cn + n / cm)
     arrives = 2 * STEP * (PIXELS + n)
@@ -107,7 +111,7 @@ def block_us(steps, n, cm, cn, active):
 
 
 def in_clusters(blocks):
-    """Multiprocessors that find a place in clusters of so many blocks."""
+    """Returns the number of multiprocessors that clusters of this many blocks can use."""
     return sum(gpc // blocks * blocks for gpc in GPCS)
 
 
@@ -117,7 +121,7 @@ def is_clustered(tile, split):
 
 
 def tile_us(m, n, steps, phases, tile, split, end, with_):
-    """One product by one tile, its sum in `split` parts."""
+    """Returns the time of one product with one tile, its sum split into `split` parts."""
     width, cm, cn, shared_by = tile
     blocks = (divided_up(divided_up(m, PIXELS), cm) * cm * divided_up(divided_up(n, width), cn) * cn *
               phases * split)
@@ -125,14 +129,14 @@ def tile_us(m, n, steps, phases, tile, split, end, with_):
     one = block_us(divided_up(steps, split), width, cm, cn, min(blocks, multiprocessors))
     end = end[0] * width / 160 + end[1]
     waves = divided_up(blocks, multiprocessors)
-    if shared_by > 1:  # one computes while another starts or ends
+    if shared_by > 1:  # one block computes while another starts or ends
         us = FILL_US + end + waves * one
     elif "persistent" in with_:  # two groups take turns: one ends while the other computes
         us = FILL_US + end + one + (waves - 1) * max(one, end)
     else:
         us = waves * (FILL_US + one + end)
     if split > 1:
-        if is_clustered(tile, split):  # a block reads its share of the tile from all parts
+        if is_clustered(tile, split):  # each block adds its share of the tile from all parts
             us += CLUSTER_REDUCE_US + waves * 4 * PIXELS * width * (split - 1) / split / CLUSTER_BYTES_US
         else:
             us += REDUCE_US + GAP_US + 4 * split * phases * m * n / L2_BYTES_US
@@ -140,8 +144,8 @@ def tile_us(m, n, steps, phases, tile, split, end, with_):
 
 
 def product(part, m, n, k_steps, phases, weight_elements, flops, a, with_):
-    # What has no residual but three taps a line is mostly a resnet's, and adds the time embedding or
-    # the bias of a shortcut.
+    # A 3x3 convolution without a residual mostly belongs to a resnet. It adds the time embedding or
+    # a shortcut's bias, which costs a trip too.
     end = END_GEGLU_US if a.get("geglu") else END_US, TRIP_US * (a["residual"] or a.get("taps") == 9)
     weight_us = 2 * weight_elements / MEMORY_BYTES_US
     us, tile, split = min((tile_us(m, n, k_steps, phases, t, s, end, with_), t, s)
@@ -152,7 +156,7 @@ def product(part, m, n, k_steps, phases, weight_elements, flops, a, with_):
 
 
 def linear(a, with_):
-    if a["tokens"] == 1:  # a warp to a column: the weight once through for VECTOR_ROWS
+    if a["tokens"] == 1:  # one warp per column reads the weight once for VECTOR_ROWS
         weight_us = 2 * a["n"] * a["k"] / MEMORY_BYTES_US
         return Time("timestep layers", SMALL_US + divided_up(a["rows"], VECTOR_ROWS) * weight_us, weight_us)
     m = a["rows"] * a["tokens"]
@@ -193,7 +197,8 @@ def attention(a, _):
 
 
 def norm_us(a, blocks, word, lines, per_two, exponentials, loads):
-    """What a thread does with its lines: two values at a time, and the loads that find nothing."""
+    """Returns the time of a thread's lines: its instructions for pairs of values, and its loads
+    that find nothing."""
     words = a["rows"] * a["pixels"] * a["channels"] // 2
     idle = (loads - 1 - lines % loads) if lines % loads else 0
     slots = per_two + NORM_IDLE * 2 * idle / (lines * word)
@@ -203,7 +208,7 @@ def norm_us(a, blocks, word, lines, per_two, exponentials, loads):
 
 def group_norm(a, with_):
     words = a["rows"] * a["pixels"] * a["channels"] // 2
-    parts = 4 if words // a["rows"] // a["groups"] >= 4096 else 1  # a cluster's blocks
+    parts = 4 if words // a["rows"] // a["groups"] >= 4096 else 1  # blocks of a cluster
     blocks = a["rows"] * a["groups"] * parts
     width = a["channels"] // a["groups"]
     word = next(w for w in (8, 4, 2) if width % w == 0)
@@ -214,7 +219,7 @@ def group_norm(a, with_):
     if "moments" not in with_:
         us += norm_us(a, blocks, word, lines, NORM_READ[word], 0, NORM_LOADS[word])
         trips += parts > 1
-    # One that reads two tensors writes their concatenation beside its own result.
+    # A norm that reads two tensors also writes their concatenation.
     joining = 4 * words / L2_BYTES_US if a["joins"] else 0
     moved = 8 * words / L2_BYTES_US
     return Time("group norms", NORM_START_US + trips * TRIP_US + max(us, moved) + joining, moved + joining)
@@ -222,7 +227,7 @@ def group_norm(a, with_):
 
 def layer_norm(a, _):
     floor = 4 * a["rows"] * a["tokens"] * a["channels"] / L2_BYTES_US
-    return Time("layer norms", SMALL_US - TRIP_US + floor, floor)  # all is read in one trip
+    return Time("layer norms", SMALL_US - TRIP_US + floor, floor)  # one trip reads everything
 
 
 def small(a, _):
@@ -231,7 +236,8 @@ def small(a, _):
 
 
 def for_schedule(model):
-    """A call that comes once for the steps whose timesteps are its rows: each step's share."""
+    """Models a call that is made once for several steps, whose timesteps are its rows. Returns
+    one step's share."""
     def share(a, with_):
         t, steps = model(a, with_), a["rows"]
         return Time("timestep layers", t.us / steps, t.floor_us / steps, t.launches / steps, f"1 in {steps} steps")
@@ -250,7 +256,7 @@ REDESIGNS = [
 
 
 def read(path):
-    """(times, operation, arguments, launches on the emulator) of each line."""
+    """Yields (times, operation, arguments, launches on the emulator) for each line."""
     with open(path, encoding="utf-8") as file:
         for line in file:
             times, operation, arguments, launches = line.rstrip("\n").split("\t")
@@ -259,7 +265,7 @@ def read(path):
 
 
 def step(calls, with_=()):
-    """[(times, operation, arguments, Time)]"""
+    """Returns [(times, operation, arguments, Time)]."""
     return [(times, operation, a, MODELS[operation](a, with_)) for times, operation, a, _ in calls]
 
 
@@ -268,7 +274,7 @@ def total_ms(timed):
 
 
 def judge(calls):
-    """Prints what a step takes on each of the chips; how many bars are missed."""
+    """Prints a step's time on each chip. Returns the number of chips whose limit is exceeded."""
     global GPCS
     first, missed = GPCS, 0
     for name, (gpcs, bar) in CHIPS.items():
@@ -297,13 +303,13 @@ def print_parts(timed):
           f"{1000 * total_ms(timed):9.0f} {sum(p[3] for p in parts.values()):9.0f}")
 
 
-# ---- beside a GPU ----
+# ---- compared with a GPU ----
 
 MISSING_ROWS = 12
 
 
 def best_times(path):
-    """{shape, as `latentd tune` names it: microseconds of its best kernel}"""
+    """Returns {shape, as `latentd tune` names it: microseconds of its best kernel}."""
     best, shape = {}, None
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -316,7 +322,7 @@ def best_times(path):
 
 
 def shapes_of(operation, a):
-    """The names that a call's shape may have there."""
+    """Returns the names that a call's shape may have in the measured table."""
     if operation == "linear":
         words = ["linear-geglu"] if a["geglu"] else ["linear", "linear-more"]
         return [f"gemm {w} bf16 n{a['n']} k{a['k']} 1x{a['tokens']} to 1x{a['tokens']}" for w in words]
@@ -326,7 +332,7 @@ def shapes_of(operation, a):
                  9: [("conv3x3", h, w), ("conv3x3-down", 2 * h, 2 * w)]}[a["taps"]]
         more = f" shortcut k{a['shortcut']}" if a["shortcut"] else ""
         return [f"gemm {kind} bf16 n{a['n']} k{a['c_in']} {y}x{x} to {h}x{w}{more}" for kind, y, x in kinds]
-    if operation == "attention":  # a row's own keys: measured at the most that take its kernel
+    if operation == "attention":  # keys may have been measured at the kernel's maximum of 80
         return [f"attention bf16 heads{a['heads']} d{a['head_dim']} q{a['queries']} k{keys}"
                 for keys in (a["keys"], 80)]
     if operation == "group_norm":
@@ -335,7 +341,7 @@ def shapes_of(operation, a):
 
 
 def compare(timed, best):
-    """Prints the model's microseconds, gaps included, beside the measured ones."""
+    """Prints the model's microseconds, with gaps, beside the measured ones."""
     parts, calls = {}, []
     for times, operation, a, t in timed:
         us = next((best[name] for name in shapes_of(operation, a) if name in best), None)

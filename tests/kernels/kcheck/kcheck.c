@@ -29,13 +29,13 @@ static int usage(void) {
     return 2;
 }
 
-/* What the CPU leaves to the reference: copies, sums that have its bits, a few sines, and what
- * training still computes in plain C. An operation that falls back without being named here, or is
- * named without falling back, is found. */
+/* Operations that the CPU leaves to the reference: copies, sums with the same bits, a few sines,
+ * and parts of training that are still plain C. check_entry fails if an operation falls back
+ * without being listed here, or is listed without falling back. */
 static const char *const left_to_reference[] = { "timestep_embedding", "concat", "combine", "blend",
     "noise", "embedding_backward", "dropout", "mse", NULL };
 
-/* What CUDA does not compute, likewise. */
+/* Operations that CUDA does not compute; check_absence verifies this list. */
 static const char *const absent_on_cuda[] = { NULL };
 
 static bool is_in(const char *const *list, const char *op) {
@@ -64,7 +64,8 @@ static bool is_absent(const struct kcheck *k, const char *op) {
     return k->table->device == DEVICE_CUDA && is_in(absent_on_cuda, op);
 }
 
-/* After an operation's subjects. */
+/* Called after an operation's subjects. Fails if the table's answer does not match
+ * absent_on_cuda. */
 static void check_absence(struct kcheck *k, const char *op, int checked, int absent) {
     if (!(is_absent(k, op) ? checked : absent))
         return;
@@ -105,7 +106,7 @@ int main(int argc, char **argv) {
         else
             return usage();
     }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is seen even if the program dies */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* keeps the output if the program dies */
     if (level_is_missing())
         return 77; /* skipped */
     k.table = devices_open(&device, &err);
@@ -147,7 +148,7 @@ int main(int argc, char **argv) {
     if (k.kernel) {
         const int used = k.table->tuner->prefer(NULL);
         printf("%d shapes by \"%s\"\n", used, k.kernel);
-        k.failed += used == 0; /* checked nothing that was meant */
+        k.failed += used == 0; /* fails if the kernel was never used */
     }
     return k.failed ? 1 : 0;
 }

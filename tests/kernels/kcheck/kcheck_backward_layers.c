@@ -3,10 +3,10 @@
 
 static const enum dtype weight_dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 
-/* What is wanted of a call: the gradients of the input, the weight, the bias, and of row_add. */
+/* The gradients that a call computes: of the input, the weight, the bias and row_add. */
 enum { X = 1, W = 2, B = 4, R = 8 };
 
-/* " dx dw", in the order of the flags. */
+/* Returns a text such as " dx dw", in the order of the flags. */
 static const char *wanted_text(unsigned wanted) {
     static const char *const names[] = { "", " dx", " dw", " dx dw", " dbias", " dx dbias",
         " dw dbias", " dx dw dbias", " drow", " dx drow", " dw drow", " dx dw drow", " dbias drow",
@@ -18,7 +18,7 @@ static struct tensor *output_if(unsigned wanted, unsigned part, struct subject *
     return wanted & part ? &s->inputs[(*next)++].t : NULL;
 }
 
-/* The outputs beside dx, in the order of the flags: dw, dbias; sums over all rows. */
+/* Adds the outputs dw and dbias, in the order of the flags. Both are sums over all rows. */
 static void add_parameters(
     struct kcheck *k, struct subject *s, unsigned wanted, struct tensor weight) {
     const struct tolerance sums = { 4e-6, "f32 sums over the tokens of all rows" };
@@ -28,7 +28,7 @@ static void add_parameters(
         subject_output(k, s, tensor_1d(NULL, DTYPE_F32, weight.shape[0]), false, true, sums);
 }
 
-/* dx is y; where it is not wanted, y is a copy of dy that nothing depends on. */
+/* y is dx. Without X, y is only a copy of `before`. */
 static void start_y(
     struct compute *c, const struct tensor *before, bool accumulate, struct tensor *y) {
     if (accumulate)
@@ -44,7 +44,7 @@ struct linear_case {
     enum when when;
 };
 
-/* Inputs: dy, x, what dx starts with, the weight, then outputs. */
+/* Inputs: dy, x, initial dx, the weight; then the outputs. */
 static void run_linear(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct linear_case *p = s->params;
     struct subject *own = (struct subject *)s;
@@ -132,18 +132,18 @@ void check_linear_backward(struct kcheck *k) {
 struct conv_case {
     enum conv_kind kind;
     int64_t rows, h, w, c_in, c_out;
-    int64_t shorter; /* the output of an upsampling lacks this many pixels, 0 or 1 */
+    int64_t shorter; /* pixels missing from an upsampling's output, 0 or 1 */
     bool accumulate;
     unsigned wanted;
     enum when when;
 };
 
-/* d_row_add is alone, or, if what is there stays, among others'. */
+/* d_row_add has its own tensor; with `accumulate` it is part of a wider one. */
 static int64_t row_add_offset(const struct conv_case *p) {
     return p->accumulate ? p->c_out : 0;
 }
 
-/* Inputs as for linear; d_row_add is the last output. */
+/* Inputs as in run_linear; d_row_add is the last output. */
 static void run_conv2d(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct conv_case *p = s->params;
     struct subject *own = (struct subject *)s;
@@ -189,7 +189,7 @@ static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dt
     subject_pack(k, &s, weight, NULL, true, p->kind, false, weights);
     add_parameters(k, &s, p->wanted, tensor_4d(NULL, DTYPE_F32, p->c_out, size, size, p->c_in));
     s.tolerance = tolerance_for("conv2d_backward", dtype, weights);
-    if (p->wanted & R) /* half of the time in dy's own dtype */
+    if (p->wanted & R) /* in f32 with accumulate, otherwise in dy's dtype */
         subject_output(k, &s,
             tensor_2d(
                 NULL, p->accumulate ? DTYPE_F32 : dtype, p->rows, p->c_out + 2 * row_add_offset(p)),

@@ -15,13 +15,13 @@ struct term_case {
 struct low_rank_case {
     enum conv_kind kind;
     int64_t h, w, k, channels;
-    struct term_case terms[TERMS_MAX]; /* the rest have rank 0 */
+    struct term_case terms[TERMS_MAX]; /* unused terms have rank 0 */
     bool accumulate, frozen;           /* the first term's factors are not trained */
     enum when when;
-    int64_t shorter; /* the output of an upsampling lacks this many pixels, 0 or 1 */
+    int64_t shorter; /* pixels missing from an upsampling's output, 0 or 1 */
 };
 
-/* Inputs: dy, x, what dx starts with; then each term's factors in panels; then, as outputs, their
+/* Inputs: dy, x, initial dx; then each term's factors in panels; then, as outputs, their
  * gradients. */
 #define FACTORS 3
 
@@ -59,7 +59,7 @@ static int64_t panels(int64_t n) {
     return (n + LOW_RANK_PANEL - 1) / LOW_RANK_PANEL;
 }
 
-/* A factor of `n` lanes in panels [panels][inner][16], padded with zeros. */
+/* Adds a factor of `n` lanes as panels [panels][inner][16], padded with zeros. */
 static void add_factor(struct kcheck *k, struct subject *s, int64_t n, int64_t inner, float scale) {
     const struct tensor *t = subject_input(
         k, s, tensor_3d(NULL, DTYPE_F32, panels(n), inner, LOW_RANK_PANEL), scale, 0);

@@ -12,11 +12,11 @@ struct norm_case {
     int groups; /* 0: layer_norm */
     bool silu;
     float offset;                /* the inputs' mean */
-    bool accumulate, parameters; /* dgamma and dbeta, too */
+    bool accumulate, parameters; /* parameters: also dgamma and dbeta */
     enum when when;
 };
 
-/* Inputs: dy, x, gamma, beta, what dx starts with; outputs dgamma, dbeta. */
+/* Inputs: dy, x, gamma, beta, initial dx; outputs: dgamma, dbeta. */
 static void run_norm(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct norm_case *p = s->params;
     struct tensor dy = subject_row(s, 0, row), x = subject_row(s, 1, row);
@@ -56,8 +56,8 @@ static void check_norm_case(struct kcheck *k, const struct norm_case *p, enum dt
         subject_output(k, &s, channels, false, true, sums);
     }
     s.in_place = p->accumulate ? 0 : 1;
-    s.floor = 0.05;             /* a group of a few elements leaves next to nothing */
-    s.classes = CLASSES_SPREAD; /* whether infinities cancel depends on how a sum is written */
+    s.floor = 0.05;             /* dx of a small group is nearly 0 */
+    s.classes = CLASSES_SPREAD; /* whether infinities cancel depends on the order of a sum */
     s.run = run_norm;
     s.params = p;
     s.tolerance = tolerance_for(op, dtype, dtype);
@@ -115,18 +115,18 @@ void check_layer_norm_backward(struct kcheck *k) {
 struct attention_case {
     int64_t rows, tq, tk;
     int heads, d;
-    bool causal, fused;     /* q, k, v as parts of one projection, and their gradients too */
-    float size;             /* of q and k: larger ones make sharper weights */
+    bool causal, fused;     /* fused: q, k, v are parts of one projection, as are their gradients */
+    float size;             /* of q and k: larger makes sharper weights */
     bool accumulate, no_kv; /* dq alone */
     enum when when;
-    int lengths[3]; /* of each row, or none: NaN lies behind them */
+    int lengths[3]; /* keys of each row, or 0: all; NaN lies behind them */
 };
 
 static int64_t keys_of(const struct attention_case *p, int64_t row) {
     return p->lengths[0] ? p->lengths[row] : p->tk;
 }
 
-/* Where a case that is not fused has its heads: unaligned, and k and v in one tensor. */
+/* Offsets of the heads in a case that is not fused: unaligned, with k and v in one tensor. */
 #define Q_OFFSET 1
 #define V_OFFSET(width) ((width) + 3)
 
@@ -134,7 +134,8 @@ static int64_t width_of(const struct attention_case *p) {
     return (int64_t)p->heads * p->d;
 }
 
-/* Inputs: dy, y, q (or all), k and v in one, what dq starts with, lengths; output dkv. */
+/* Inputs: dy, y, q (or the whole projection), k and v in one tensor, initial dq, lengths; output:
+ * dkv. */
 static void run_attention(
     struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct attention_case *p = s->params;
@@ -167,7 +168,7 @@ static void run_attention(
                                  .accumulate = p->accumulate });
 }
 
-/* y of the forward, by the reference, and NaN behind the keys. */
+/* Computes the forward's y with the reference. Writes NaN behind the keys. */
 static void prepare(struct subject *s, const struct attention_case *p) {
     const int64_t width = width_of(p);
     const struct tensor *q = &s->inputs[2].t, *kv = p->fused ? q : &s->inputs[3].t;
@@ -187,7 +188,7 @@ static void prepare(struct subject *s, const struct attention_case *p) {
                          p->d, p->d == 40 ? 0.158113883f : 0.125f, p->causal, &s->inputs[1].t,
                          p->lengths[0] ? &s->inputs[5].t : NULL });
     if (!compute_ok(&c))
-        printf("kcheck: %s\n", c.error.message); /* and the call under test says it, too */
+        printf("kcheck: %s\n", c.error.message); /* the call under test fails too */
 }
 
 static void check_attention_case(
@@ -216,7 +217,8 @@ static void check_attention_case(
     subject_input(k, &s, kv, p->size, 0);
     subject_input(k, &s, s.y, 1, 0);
     s.inputs[s.input_count++] = buffer_create(tensor_1d(NULL, DTYPE_I32, p->rows), 0);
-    /* What lies between the heads is not written: it must come out as it was. */
+    /* Memory between the heads must not be written, so it starts with random numbers and must keep
+     * them. */
     subject_output(k, &s, kv, true, true, s.tolerance);
     prepare(&s, p);
     s.classes = CLASSES_SPREAD;

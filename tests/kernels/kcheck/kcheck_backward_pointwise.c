@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Elements of a row: --bench takes the last alone, --quick leaves it out. */
+/* Elements of a row. --bench uses only the last one; --quick omits it. */
 static const int64_t lengths[] = { 1, 17, 8191, 8200, 1310720 };
 
 static bool is_length_wanted(const struct kcheck *k, size_t i) {
@@ -17,7 +17,7 @@ static const char *how(bool accumulate) {
     return accumulate ? " accumulate" : "";
 }
 
-/* y, as it is before a gradient is added to it. */
+/* Sets y to its initial contents before a gradient is added. */
 static void start_y(
     struct compute *c, const struct tensor *before, bool accumulate, struct tensor *y) {
     if (accumulate)
@@ -26,7 +26,7 @@ static void start_y(
 
 /* ---- embedding ---- */
 
-/* Inputs: dy, ids, what dtable starts with; output dpositions. */
+/* Inputs: dy, ids, initial dtable; output: dpositions. */
 static void run_embedding(
     struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     struct tensor positions = s->inputs[3].t;
@@ -45,7 +45,7 @@ static void check_embedding_case(
     subject_input(k, &s, tensor_3d(NULL, dtype, 3, t, c), 1, 0);
     struct tensor *ids = subject_input(k, &s, tensor_2d(NULL, DTYPE_F32, 3, t), 1, 0);
     ids->dtype = DTYPE_I32;
-    for (int64_t i = 0; i < 3 * t; i++) /* one of them often, as padding is */
+    for (int64_t i = 0; i < 3 * t; i++) /* one id occurs often, as padding does */
         ((int32_t *)ids->data)[i] = (int32_t)(i % 3 ? vocabulary - 1 : random_below(k, vocabulary));
     s.y = tensor_2d(NULL, DTYPE_F32, vocabulary, c);
     subject_input(k, &s, s.y, 1, 0);
@@ -97,7 +97,7 @@ static void check_activation_case(
     subject_input(k, &s, s.y, 8, 0);
     subject_input(k, &s, s.y, 1, 0);
     s.in_place = p->accumulate ? 0 : 1;
-    s.floor = 1; /* far from 0 the slopes are good to 1e-7 of 1, not of themselves */
+    s.floor = 1; /* away from 0, slopes have an absolute error of 1e-7 */
     s.classes = CLASSES_SPREAD;
     s.run = run_activation;
     s.params = p;
@@ -168,7 +168,7 @@ struct concat_case {
     bool accumulate_a, accumulate_b, only_a;
 };
 
-/* Inputs: dy, what da starts with; output db. */
+/* Inputs: dy, initial da; output: db. */
 static void run_concat(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct concat_case *p = s->params;
     struct tensor dy = subject_row(s, 0, row), before = subject_row(s, 1, row);
@@ -303,7 +303,7 @@ void check_sum_squares(struct kcheck *k) {
     }
 }
 
-/* Inputs: the gradient, the parameter as it was; outputs m, v. */
+/* Inputs: the gradient, the old parameter; outputs: m, v. */
 static void run_adamw(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     struct tensor m = s->inputs[2].t, v = s->inputs[3].t;
     const int64_t step = *(const int64_t *)s->params;
@@ -328,7 +328,7 @@ void check_adamw(struct kcheck *k) {
             subject_input(k, &s, s.y, 1, 0);
             subject_output(k, &s, s.y, false, true, s.tolerance);
             subject_output(k, &s, s.y, false, true, s.tolerance);
-            for (int64_t j = 0; j < lengths[n]; j++) { /* a mean of squares has no sign */
+            for (int64_t j = 0; j < lengths[n]; j++) { /* the mean of squares is never negative */
                 float *v = (float *)s.inputs[3].copy + j;
                 *v = fabsf(*v);
             }

@@ -1,22 +1,22 @@
-/* kcheck --bench: one line a subject, with its rate and its share of what the device does at most.
+/* kcheck --bench: prints one line per subject, with its rate and its share of the device's peak.
  *
- * On the CPU calls are timed one by one. On another device the inputs are placed once and many
- * calls are queued, as a recording where the device keeps those, so that what is timed is the
- * device and not the host; the inputs stay in its caches, as far as they fit. */
+ * On the CPU calls are timed one by one. On another device the inputs are copied once and many
+ * calls are queued, as a recording if the device has those, so that the device is timed and not the
+ * host. Inputs stay in the device's caches as far as they fit. */
 #include "tests/kernels/kcheck/kcheck.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CALLS 20 /* in one recording; two with --quick, which is for emulators */
+#define CALLS 20 /* per recording; two with --quick, for emulators */
 #define TURNS 9
 #define ENOUGH_S 1.5
 
 /* ---- the CPU ---- */
 
-/* The best of some calls, by the clock and by the processor time of all threads together: on a
- * machine that does other work too, the second says what the code is worth. */
+/* Takes the best of several calls, by the clock and by the processor time of all threads. On a busy
+ * machine the processor time shows how good the code is. */
 static void measure_on_cpu(struct kcheck *k, struct subject *s) {
     struct compute c = { .kernels = k->table };
     struct buffer y = buffer_create(s->y, 0);
@@ -48,8 +48,8 @@ static void queue(struct compute *c, const struct subject *s, struct tensor *y, 
         s->run(c, s, -1, y);
 }
 
-/* A recording of the calls. NULL where there are none, or if a call cannot be recorded, as
- * low_rank, which uploads its terms. What a call has to do once for a shape was done before. */
+/* Returns a recording of the calls, or NULL if the device has no recordings or a call cannot be
+ * recorded (low_rank uploads its terms). A call's one-time work for a shape was done before. */
 static struct recording *record(
     struct compute *c, const struct subject *s, struct tensor *y, int calls) {
     const struct recorder *recorder = c->kernels->recorder;
@@ -59,7 +59,7 @@ static struct recording *record(
     queue(c, s, y, calls);
     struct error err = { 0 };
     const bool recorded = compute_ok(c);
-    c->error = (struct error){ 0 }; /* a call that fails without recording, too, says so then */
+    c->error = (struct error){ 0 }; /* a call that really fails will report it later */
     if (!recorder->end(recorded ? &out : NULL, &err) && recorded)
         c->error = err;
     return out;
@@ -70,7 +70,7 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Seconds of one call: the median of some turns of many. */
+/* Returns the seconds of one call: the median of several turns, each of many calls. */
 static double time_on_device(
     struct compute *c, const struct subject *s, struct tensor *y, int calls) {
     double times[TURNS], begin = seconds_now();
@@ -97,7 +97,7 @@ static double time_on_device(
     return times[turns / 2];
 }
 
-/* False after a complaint. */
+/* Returns false after reporting an error. */
 static bool measure_on_device(struct kcheck *k, struct subject *s, double *seconds) {
     struct compute c = { .kernels = k->table };
     struct buffer y = buffer_create(s->y, 0);
@@ -147,14 +147,15 @@ static void run_sum(struct compute *c, const struct subject *s, int64_t row, str
     op_add(c, &(struct add_args){ .a = &s->inputs[0].t, .y = y });
 }
 
-/* Operations a second of the largest product by the device's own choice of kernel. */
+/* Returns the operations a second of a large product, with the kernel that the device chooses
+ * itself. */
 static double product_peak(struct kcheck *k, enum dtype dtype) {
     const int64_t n = k->quick ? 64 : 8192;
     struct subject s = { .op = "peak", .run = run_product };
     struct error err = { 0 };
     double seconds = INFINITY;
     snprintf(s.shape, sizeof(s.shape), "%s", dtype_name(dtype));
-    /* One row of many tokens: rows of one token are a kernel of their own. */
+    /* One row of many tokens, because rows of one token use another kernel. */
     subject_input(k, &s, tensor_3d(NULL, dtype, 1, n, n), 1, 0);
     struct buffer w = buffer_create(tensor_2d(NULL, DTYPE_F32, n, n), 0);
     for (int64_t i = 0; i < n * n; i++)
@@ -168,7 +169,7 @@ static double product_peak(struct kcheck *k, enum dtype dtype) {
     return 2.0 * (double)(n * n * n) / seconds;
 }
 
-/* Bytes a second that a copy of a large tensor reads and writes. */
+/* Returns the bytes a second that copying a large tensor reads and writes. */
 static double copy_peak(struct kcheck *k) {
     const int64_t n = k->quick ? 1 << 12 : 1 << 27;
     struct subject s = { .op = "peak", .shape = "copy", .run = run_sum };
@@ -180,7 +181,7 @@ static double copy_peak(struct kcheck *k) {
     return 2.0 * (double)n * 4 / seconds;
 }
 
-/* Whether the filter leaves subjects of this dtype: it may be another one's name. */
+/* Whether the filter can match subjects of this dtype: it cannot if it is another dtype's name. */
 static bool is_wanted(const struct kcheck *k, enum dtype dtype) {
     for (enum dtype other = DTYPE_F32; k->filter && other <= DTYPE_BF16; other++)
         if (other != dtype && strcmp(k->filter, dtype_name(other)) == 0)

@@ -112,13 +112,13 @@ void check_linear(struct kcheck *k) {
 struct conv_case {
     enum conv_kind kind;
     int64_t rows, h, w, c_in, c_out;
-    int64_t shorter; /* the output of an upsampling lacks this many pixels, 0 or 1 */
+    int64_t shorter; /* pixels missing from an upsampling's output, 0 or 1 */
     bool bias, row_add, residual;
     enum when when;
-    bool wide; /* y is f32, on a table that widens */
+    bool wide; /* y is f32, if the table supports that */
 };
 
-/* Where row_add is read from: alone, or among others'. */
+/* row_add has its own tensor; with a residual it is part of a wider one. */
 static int64_t row_add_offset(const struct conv_case *p) {
     return p->residual ? p->c_out : 0;
 }

@@ -21,17 +21,17 @@ struct term_case {
 struct low_rank_case {
     enum conv_kind kind;
     int64_t h, w, k, channels;
-    struct term_case terms[TERMS_MAX]; /* by rows; the rest have rank 0 */
+    struct term_case terms[TERMS_MAX]; /* sorted by row; unused terms have rank 0 */
     enum when when;
-    int64_t shorter; /* the output of an upsampling lacks this many pixels, 0 or 1 */
+    int64_t shorter; /* pixels missing from an upsampling's output, 0 or 1 */
 };
 
 struct low_rank_subject {
     const struct low_rank_case *p;
-    struct low_rank_pair *pairs[2][TERMS_MAX]; /* owned; the table under test, the reference */
+    struct low_rank_pair *pairs[2][TERMS_MAX]; /* owned; [0] the table under test, [1] reference */
 };
 
-/* y starts as input 1. */
+/* y starts as a copy of input 1. */
 static void run_low_rank(
     struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct low_rank_subject *l = s->params;
@@ -51,7 +51,7 @@ static void run_low_rank(
                        .x = &x, .kind = l->p->kind, .rows = rows + (row < 0 ? 0 : row), .y = y });
 }
 
-/* Factors of which the product with x has about the size of y. */
+/* Makes factors whose product with x is about as large as y. */
 static void make_pairs(struct kcheck *k, struct subject *s, struct low_rank_subject *l) {
     const struct kernels *tables[] = { k->table, kernels_reference() };
     const struct low_rank_case *p = l->p;
@@ -86,8 +86,8 @@ static void make_pairs(struct kcheck *k, struct subject *s, struct low_rank_subj
     }
 }
 
-/* Whether y is rounded more than once: between terms of which one's outputs are part of another's,
- * and on a GPU after so many ranks. */
+/* Whether y is rounded more than once: between two terms whose outputs overlap only in part, and on
+ * a GPU after every 64 ranks. */
 static bool is_rounded_twice(const struct kcheck *k, const struct low_rank_case *p) {
     const struct term_case *t = p->terms;
     for (int i = 0; i < TERMS_MAX && t[i].rank; i++) {
@@ -138,14 +138,14 @@ static void check_low_rank_case(struct kcheck *k, const struct low_rank_case *p,
 
 void check_low_rank(struct kcheck *k) {
     static const struct low_rank_case cases[] = {
-        /* one token; odd sizes; one row with two terms of other places, one with none */
+        /* one token; odd sizes; a row with two terms for different outputs; a row without terms */
         { CONV_1X1, 1, 1, 1, 1, { { 0, 1, 0, 1 } }, QUICK, 0 },
         { CONV_1X1, 1, 1, 40, 56, { { 0, 4, 0, 56 }, { 1, 4, 0, 56 }, { 2, 4, 0, 56 } }, QUICK, 0 },
         { CONV_1X1, 1, 7, 13, 17, { { 0, 3, 5, 12 }, { 2, 17, 0, 17 }, { 2, 1, 16, 1 } }, QUICK,
             0 },
         { CONV_1X1, 5, 13, 33, 51, { { 1, 16, 0, 17 }, { 1, 16, 17, 17 }, { 1, 16, 34, 17 } },
             QUICK, 0 },
-        /* the same place twice and three times, and one that overlaps it */
+        /* the same outputs twice and three times, and a term that overlaps them */
         { CONV_1X1, 1, 67, 48, 48,
             { { 0, 8, 0, 48 }, { 0, 33, 0, 48 }, { 2, 5, 0, 48 }, { 2, 4, 8, 24 }, { 2, 16, 0, 48 },
                 { 2, 7, 0, 48 } },
@@ -203,7 +203,7 @@ static void check_geglu_case(
         subject_input(k, &s, s.y, 1, 0);
         s.in_place = s.input_count;
     }
-    s.floor = 1; /* the far tails of gelu are good to 1e-7 of 1, not of themselves */
+    s.floor = 1; /* gelu's far tails have an absolute error of 1e-7 */
     s.run = run_geglu;
     s.tolerance = tolerance_for("geglu", dtype, dtype);
     s.bytes = (double)tensor_bytes(&s.inputs[0].t) + (double)tensor_bytes(&s.y);

@@ -11,7 +11,7 @@ struct norm_case {
     bool silu;
     float offset; /* the inputs' mean */
     enum when when;
-    int64_t more; /* channels, of c, that a second tensor has */
+    int64_t more; /* of the c channels, those in a second tensor */
 };
 
 static void run_group_norm(
@@ -22,7 +22,7 @@ static void run_group_norm(
                          &x, &s->inputs[1].t, &s->inputs[2].t, p->groups, 1e-5f, p->silu, y });
 }
 
-/* x, gamma, beta, more, and joined; a table that does not join concatenates. */
+/* Inputs: x, gamma, beta, more; output: joined. A table that cannot join concatenates first. */
 static void run_group_norm_joined(
     struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct norm_case *p = s->params;
@@ -85,16 +85,16 @@ void check_group_norm(struct kcheck *k) {
         { 3, 5, 7, 6, 3, true, 0, QUICK },
         { 3, 3, 3, 17, 17, false, 0, QUICK },
         { 3, 4, 5, 33, 11, true, 0, QUICK },
-        { 2, 3, 3, 1030, 1, true, 0, QUICK }, /* more words of a line than a block has threads */
+        { 2, 3, 3, 1030, 1, true, 0, QUICK }, /* a line has more words than a block has threads */
         { 3, 8, 8, 64, 32, true, 100, QUICK },
         { 3, 11, 13, 96, 4, true, -3, QUICK },
-        /* Two sources: a word, and a group, that both have a part of; and wide words. */
+        /* Two sources: both have a part of one word, or of one group; and wide words. */
         { 3, 5, 7, 6, 3, true, 0, QUICK, 1 },
         { 3, 3, 3, 17, 17, false, 0, QUICK, 9 },
         { 2, 8, 8, 192, 32, true, 0, QUICK, 64 },
-        { 2, 16, 22, 96, 4, true, 3, QUICK, 32 },  /* for a cluster, where there are some */
-        { 2, 38, 64, 96, 1, false, 0, QUICK, 32 }, /* too much for one */
-        { 2, 64, 66, 20, 2, true, 0.5f, QUICK }, /* whole turns of loads, and a last one of none */
+        { 2, 16, 22, 96, 4, true, 3, QUICK, 32 },  /* uses a cluster if the device has them */
+        { 2, 38, 64, 96, 1, false, 0, QUICK, 32 }, /* too large for one cluster */
+        { 2, 64, 66, 20, 2, true, 0.5f, QUICK }, /* whole turns of loads, then a turn without any */
         { 3, 9, 8, 1920, 32, true, 0, CHANNELS, 640 },
         { 2, 40, 32, 960, 32, true, 0.5f, SLOW, 320 },
         { 3, 64, 64, 320, 32, true, 0.5f, SLOW },
@@ -129,14 +129,14 @@ void check_layer_norm(struct kcheck *k) {
 struct attention_case {
     int64_t rows, tq, tk;
     int heads, d;
-    bool causal, fused; /* q, k, v as parts of one projection */
-    float size;         /* of q and k: larger ones make sharper weights */
+    bool causal, fused; /* fused: q, k, v are parts of one projection */
+    float size;         /* of q and k: larger makes sharper weights */
     enum when when;
-    bool eights;    /* offsets and steps are multiples of 8 channels, as real ones are */
-    int lengths[3]; /* of each row, or none: NaN lies behind them */
+    bool eights;    /* offsets and strides are multiples of 8 channels, as in real models */
+    int lengths[3]; /* keys of each row, or 0: all; NaN lies behind them */
 };
 
-/* A row's own number of keys. */
+/* Returns a row's own number of keys. */
 static int64_t keys_of(const struct attention_case *p, int64_t row) {
     return p->lengths[0] ? p->lengths[row] : p->tk;
 }
@@ -147,7 +147,7 @@ static void run_attention(
     struct tensor q = subject_row(s, 0, row), k, v;
     k = p->fused ? q : subject_row(s, 1, row);
     v = p->fused ? q : subject_row(s, 2, row);
-    /* Alone it has that many keys, and no length. */
+    /* A row alone gets exactly its own keys, and no length. */
     const struct tensor lengths = subject_row(s, p->fused ? 1 : 3, -1);
     if (row >= 0)
         k.shape[1] = v.shape[1] = keys_of(p, row);
@@ -159,7 +159,7 @@ static void run_attention(
                         p->lengths[0] && row < 0 ? &lengths : NULL });
 }
 
-/* The lengths, and NaN behind them in keys and values. */
+/* Adds the lengths, and NaN behind them in keys and values. */
 static void add_lengths(struct subject *s, const struct attention_case *p) {
     struct buffer *lengths = &s->inputs[s->input_count++];
     *lengths = buffer_create(tensor_1d(NULL, DTYPE_I32, p->rows), 0);
@@ -174,10 +174,10 @@ static void add_lengths(struct subject *s, const struct attention_case *p) {
     }
 }
 
-/* Where the second product is one of bf16 or f16 operands (tensor cores, tiles, pairs) the
- * softmax's weights are rounded as such: each is off by up to half a unit in the last place, at
- * random, and so is their sum over values of either sign. Whole models are held to diffusers' own
- * bf16 error by scripts/parity. */
+/* If the second product has bf16 or f16 operands (tensor cores, tiles, pairs), the softmax's
+ * weights are rounded to that type. Each is off by up to half a unit in the last place, at random,
+ * and so is their sum over values of either sign. scripts/parity compares whole models with
+ * diffusers' own bf16 error. */
 static struct tolerance attention_tolerance(const struct kernels *table, enum dtype dtype) {
     static const struct tolerance bf16 = { 4e-3, "weights rounded to bf16 (2^-9), then y" };
     static const struct tolerance f16 = { 5e-4, "weights rounded to f16 (2^-12), then y" };
@@ -203,7 +203,7 @@ static void check_attention_case(
     if (p->fused) {
         subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tq, 3 * width), p->size, 0);
     } else {
-        /* Wider than needed, and with an offset. */
+        /* The tensors are wider than needed, and the heads start at an offset. */
         int64_t unit = p->eights ? 8 : 1;
         subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tq, width + unit), p->size, 0);
         subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 2 * unit), p->size, 0);
@@ -237,7 +237,8 @@ void check_attention(struct kcheck *k) {
         { 3, 16, 77, 2, 160, false, false, 1, QUICK },
         { 2, 50, 77, 2, 40, false, false, 1, QUICK, true }, /* all keys in one block */
         { 2, 130, 70, 1, 40, false, false, 9, QUICK, true },
-        { 2, 33, 150, 2, 40, false, false, 1, QUICK, true },    /* flat: a key too many shows */
+        { 2, 33, 150, 2, 40, false, false, 1, QUICK,
+            true }, /* flat weights: one key too many would show */
         { 2, 20, 70, 1, 40, false, false, 1e15f, QUICK, true }, /* scores of 1e30 */
         { 3, 20, 231, 2, 40, false, false, 2, QUICK, true, { 77, 231, 154 } },
         { 3, 9, 70, 1, 12, false, false, 1, QUICK, false, { 1, 33, 32 } },

@@ -1,12 +1,12 @@
-/* What one core can do at most: independent fused multiply-adds. */
+/* Measures the peak of one core: independent fused multiply-adds. */
 #include "kernels/cpu/level.h"
 #include "tests/kernels/kcheck/kcheck.h"
 
 #define CHAINS 12
 #define ROUNDS 4000000
 
-/* Adds `lanes * CHAINS * 2 * ROUNDS` operations; the sum is returned so that nothing is left out.
- */
+/* Computes `lanes * CHAINS * 2 * ROUNDS` operations. Returns the sum so that the compiler keeps all
+ * of them. */
 #define DEFINE_CHAINS(name, lanes, flags)                                                          \
     typedef float vector_##name __attribute__((vector_size(4 * (lanes))));                         \
     flags static float chains_##name(float x) {                                                    \

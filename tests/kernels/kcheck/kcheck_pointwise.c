@@ -70,7 +70,7 @@ struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtyp
     return (struct tolerance){ 0, "an operation without a tolerance must be exact" };
 }
 
-/* Elements of a row: --bench takes the last alone, --quick leaves it out. */
+/* Elements of a row. --bench uses only the last one; --quick omits it. */
 static const int64_t lengths[] = { 1, 17, 8191, 8200, 1310720 };
 static size_t first_length(const struct kcheck *k) {
     return k->bench ? 4 : 0;
@@ -170,7 +170,7 @@ static void check_add_case(
     if (both)
         subject_input(k, &s, s.y, 8, 0);
     s.in_place = 1;
-    s.floor = 1; /* the far tails of the activations are good to 1e-7 of 1, not of themselves */
+    s.floor = 1; /* the activations' far tails have an absolute error of 1e-7 */
     s.run = run_add;
     s.params = activation;
     s.tolerance = tolerance_for("add", dtype, dtype);

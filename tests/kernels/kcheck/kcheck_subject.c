@@ -24,7 +24,7 @@ int64_t random_below(struct kcheck *k, int64_t n) {
     return (int64_t)((double)(random_float(k) + 1.0f) / 2.0 * (double)n) % n;
 }
 
-/* The test program's own memory: running out of it ends the program. */
+/* Allocates memory of the test itself; ends the program if there is none. */
 static void *allocate(size_t bytes) {
     void *p = malloc(bytes);
     if (!p) {
@@ -83,7 +83,7 @@ bool subject_start(struct kcheck *k, struct subject *s, const char *op, const ch
     va_end(args);
     char name[192];
     snprintf(name, sizeof(name), "%s %s", op, s->shape);
-    /* Every subject has its own random numbers, whatever ran before it. */
+    /* A subject's random numbers do not depend on what ran before it. */
     k->state = k->seed;
     for (const char *p = name; *p; p++)
         k->state = k->state * 31 + (unsigned char)*p;
@@ -136,7 +136,7 @@ static void complain(struct kcheck *k, const struct subject *s, const char *form
     k->failed++;
 }
 
-/* Both tables give back the same, bit for bit: they round alike. */
+/* Both tables must unpack the same bits, because they round in the same way. */
 static void compare_unpacked(struct kcheck *k, const struct subject *s, int64_t n, int64_t inner) {
     struct error err = { 0 };
     struct buffer weights[2], biases[2];
@@ -158,7 +158,8 @@ static void compare_unpacked(struct kcheck *k, const struct subject *s, int64_t 
     }
 }
 
-/* [n][inner] or [n][c][taps] to the order of unpacking, in the table's memory. */
+/* Copies [n][inner] or [n][c][taps] into the table's memory, in the order in which weights are
+ * unpacked. */
 static float *numbers_of(const struct kernels *table, const struct tensor *t, struct error *err) {
     const int64_t n = t->shape[0], c = t->rank > 1 ? t->shape[1] : 1;
     const int64_t taps = tensor_elements(t) / n / c;
@@ -178,8 +179,8 @@ static float *numbers_of(const struct kernels *table, const struct tensor *t, st
     return out;
 }
 
-/* The same numbers upside down and then as they were: half of all checks go on with a weight that
- * was rewritten. */
+/* Rewrites a weight with its numbers in reverse order, then with the right ones. Half of all checks
+ * then use a rewritten weight. */
 static void rewrite(struct kcheck *k, const struct subject *s, const struct kernels *table,
     struct packed *packed, const struct tensor *weight, const struct tensor *bias) {
     struct error err = { 0 };
@@ -251,7 +252,7 @@ bool subject_place(
         if (b->on_host || !ok)
             continue;
         b->t.device = c->kernels->device;
-        if (out->hosts[i].data == y->data) { /* an input that is y has no copy of its own */
+        if (out->hosts[i].data == y->data) { /* an input that shares y's memory needs no copy */
             b->t.data = out->y.data;
             continue;
         }
@@ -272,7 +273,7 @@ void subject_take_back(struct compute *c, struct subject *s, struct placed *plac
     }
 }
 
-/* What comes back replaces inputs, too, so that a write to one is seen. */
+/* Inputs are copied back too, so that a write to one is detected. */
 static void run_on_copies(struct compute *c, struct subject *s, int64_t row, struct tensor *y) {
     struct placed placed;
     if (subject_place(c, s, y, &placed))
@@ -280,14 +281,15 @@ static void run_on_copies(struct compute *c, struct subject *s, int64_t row, str
     subject_take_back(c, s, &placed);
 }
 
-/* Every run starts with the same. */
+/* Every run starts with the same contents in its outputs. */
 static void reset_outputs(struct subject *s) {
     for (int i = 0; i < s->input_count; i++)
         if (s->inputs[i].is_output)
             memcpy(s->inputs[i].t.data, s->inputs[i].copy, tensor_bytes(&s->inputs[i].t));
 }
 
-/* Runs all rows (-1) or one on a table; false after a complaint, or where it has no such entry. */
+/* Runs one row, or all rows (-1), on a table. Returns false after reporting an error, or if the
+ * table has no such entry. */
 static bool run(struct kcheck *k, struct subject *s, const struct kernels *table, int64_t row,
     struct tensor *y) {
     struct compute c = { .kernels = table };
@@ -314,7 +316,8 @@ static int class_of(double x) {
     return isnan(x) ? 1 : isinf(x) ? (x > 0 ? 2 : 3) : 0;
 }
 
-/* False after a complaint. NaN and infinities first: an error of NaN is no small error. */
+/* Checks NaN and infinities. It runs first because an error of NaN would pass as small. Returns
+ * false after reporting a mismatch. */
 static bool classes_agree(struct kcheck *k, const struct subject *s, const struct tensor *want,
     const struct tensor *got) {
     int64_t n = tensor_elements(want), width = n / want->shape[0], bad_in_row = 0;
@@ -351,7 +354,7 @@ static void compare(struct kcheck *k, const struct subject *s, const struct tens
     }
     size = fmax(size, s->floor * s->floor * (double)finite);
     double error = size > 0 ? sqrt(difference / size) : sqrt(difference);
-    /* Few elements: one that is rounded to the other side already is most of the error. */
+    /* With few elements, a single one that is rounded the other way is most of the error. */
     double allowed = tolerance.normalised;
     const bool is_bf16 = got->dtype == DTYPE_BF16, is_f16 = got->dtype == DTYPE_F16;
     if ((is_bf16 || is_f16) && n < 4096 && allowed > 0)
@@ -359,7 +362,7 @@ static void compare(struct kcheck *k, const struct subject *s, const struct tens
     if (error > allowed)
         complain(k, s, "%s: normalised error %.3g, allowed %.3g (%s)", what, error, allowed,
             tolerance.reason);
-    /* One element may be off by more than the whole, but not by much more. */
+    /* A single element may have a larger error than the whole, but not a much larger one. */
     double typical = finite ? sqrt(size / (double)finite) : 0, worst = 0;
     int64_t where = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -372,14 +375,15 @@ static void compare(struct kcheck *k, const struct subject *s, const struct tens
             where = i;
         }
     }
-    /* One unit in the last place, where the two round to different sides. */
+    /* The unit in the last place: the two may round in different directions. */
     double limit = 32 * tolerance.normalised, ulp = is_bf16 ? 0x1p-7 : is_f16 ? 0x1p-10 : 0;
     if (worst > limit && worst > ulp)
         complain(k, s, "%s: element %lld is %.9g, the reference has %.9g", what, (long long)where,
             value(got, where), value(want, where));
 }
 
-/* What a run left in the further outputs: [i] is input i's, or has no block. */
+/* Copies of the other outputs after a run. of[i] belongs to input i; it has no block if that is not
+ * an output. */
 struct outputs {
     struct buffer of[SUBJECT_MAX_INPUTS];
 };
@@ -400,7 +404,7 @@ static void outputs_finish(struct outputs *outputs) {
         buffer_finish(&outputs->of[i]);
 }
 
-/* The same row alone: the same bits. */
+/* A row computed alone must have the same bits. */
 static void check_rows(
     struct kcheck *k, struct subject *s, const struct buffer *all, const struct outputs *outputs) {
     int64_t rows = s->y.shape[0], checked = rows < 3 ? rows : 3;
@@ -425,7 +429,7 @@ static void check_rows(
     }
 }
 
-/* On any number of threads, the same bits of what is summed over rows. */
+/* Sums over rows must have the same bits on any number of threads. */
 static void check_threads(
     struct kcheck *k, struct subject *s, const struct buffer *all, const struct outputs *outputs) {
     const int threads = omp_get_max_threads();
@@ -448,7 +452,7 @@ static void check_threads(
     omp_set_num_threads(threads);
 }
 
-/* Where y may be an input, the same bits must come out. */
+/* If y may share an input's memory, the bits must be the same. */
 static void check_in_place(struct kcheck *k, struct subject *s, const struct buffer *apart) {
     struct buffer *input = &s->inputs[s->in_place - 1], y = buffer_create(s->y, 0);
     void *data = input->t.data;
@@ -514,13 +518,13 @@ void subject_check(struct kcheck *k, struct subject *s) {
     } else {
         int failed = k->failed;
         compare_tables(k, s, "random");
-        /* Not for the large ones, which would cost minutes: small shapes show it as well. With
-         * --channels an emulator is at work, to which a tenth of it is large. */
+        /* Large subjects are skipped, because they would take minutes and small shapes show the
+         * same. --channels is for the emulator, where a tenth of that size is large. */
         const double large = k->channels ? 1e7 : 1e8;
         if (s->special >= 0 && s->flops < large && k->failed == failed && !s->is_absent) {
             struct tensor *x = &s->inputs[s->special].t;
             int64_t n = tensor_elements(x);
-            /* In the first row only: the others must stay as they are. */
+            /* Changes only the first row; the other rows must not be affected. */
             int64_t row = n / x->shape[0];
             put(x, random_below(k, row), NAN);
             compare_tables(k, s, "with a NaN");

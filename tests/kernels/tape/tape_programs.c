@@ -21,7 +21,7 @@ static void must(bool ok, const struct error *err) {
     exit(1);
 }
 
-/* The next numbers, around `middle`. */
+/* Takes the next `count` numbers. With `fill`, they are random around `middle`. */
 static float *take(struct program *p, int64_t count, float middle, double scale) {
     float *numbers = p->numbers + p->used;
     p->used += count;
@@ -31,7 +31,7 @@ static float *take(struct program *p, int64_t count, float middle, double scale)
     return numbers;
 }
 
-/* The tensor in the device's memory, with these contents; zeros without. */
+/* Puts a tensor into the device's memory, with the contents of `from`, or zeros if it is NULL. */
 static struct tensor resident(struct program *p, struct tensor t, const void *from) {
     const struct device_memory *memory = p->kernels->memory;
     const size_t bytes = tensor_bytes(&t);
@@ -105,7 +105,7 @@ static void input(struct program *p, struct tensor shape) {
     variable(p, TAPE_INPUT, t, tensor_elements(&shape), 0);
 }
 
-/* Of outputs first .. first + n - 1 of the weight made last. */
+/* Adds a low-rank pair for outputs first .. first + n - 1 of the latest weight. */
 static void pair(struct program *p, int64_t first, int64_t n, int64_t rank, float dropout) {
     struct error err = { 0 };
     const struct packed *w = p->weights[p->weight_count - 1];
@@ -147,7 +147,7 @@ void program_finish(struct program *p) {
         p->kernels->memory->release(MEMORY_WEIGHTS, p->blocks[i], p->block_bytes[i]);
 }
 
-/* --- a resnet with everything in place, down and up again --- */
+/* --- a resnet computed in place, with downsampling and upsampling --- */
 
 static void build_resnet(struct program *p) {
     input(p, tensor_4d(NULL, DTYPE_F32, ROWS, 6, 5, 16));
@@ -313,7 +313,7 @@ static void forward_transformer(struct compute *c, void *program) {
     arena_release(c->arena, start);
 }
 
-/* --- the rest: tables, activations with residuals, layouts, rows, uses of one value twice --- */
+/* --- the rest: tables, activations with residuals, layouts, rows, values used twice --- */
 
 static void build_rest(struct program *p) {
     static const int32_t ids[ROWS * 4] = { 3, 0, 3, 5, 1, 1, 4, 0 };
@@ -334,7 +334,7 @@ static void build_rest(struct program *p) {
 static void forward_rest(struct compute *c, void *program) {
     const struct program *p = program;
     const size_t start = arena_mark(c->arena);
-    struct tensor out = p->out; /* what is in the caller's memory is written over, too */
+    struct tensor out = p->out; /* the caller's memory is overwritten too */
     op_embedding(c, &(struct embedding_args){ &p->ids, &p->tables[0], &p->tables[1], &out });
     struct tensor h = compute_tensor_3d(c, DTYPE_F32, ROWS, 4, 8);
     op_linear(c, &(struct linear_args){ .x = &out,
@@ -353,7 +353,7 @@ static void forward_rest(struct compute *c, void *program) {
     op_linear(
         c, &(struct linear_args){ .x = &out, .weight = p->weights[2], .residual = &h, .y = &h });
     layer_norm(c, p, 0, &h, &out);
-    /* each row by itself, in the other's place */
+    /* each row alone, written to the other row's place */
     for (int i = 0; i < ROWS; i++) {
         struct compute one = *c;
         const struct overlay overlay = { p->rows, 1 };

@@ -1,6 +1,5 @@
-/* Small programs for the tape's tests: parameters and inputs from one array of numbers, so that
- * each can be moved a little, and forwards that play every trick with memory that the models play.
- */
+/* Small programs for the tape's tests. All parameters and inputs come from one array of numbers, so
+ * that each can be changed slightly. The forwards use memory in all the ways that the models do. */
 #ifndef TESTS_KERNELS_TAPE_TAPE_PROGRAMS_H
 #define TESTS_KERNELS_TAPE_TAPE_PROGRAMS_H
 
@@ -11,19 +10,19 @@
 #define ROWS 2
 #define MOST 24
 
-/* A parameter: up to two parts, ranges of the program's numbers. */
+/* A parameter of up to two parts. Each part is a range of the program's numbers. */
 struct variable {
     enum tape_parameter_kind kind;
     const void *what;
     int64_t first[2], count[2];
-    int64_t outer[2], inner[2], taps; /* of a part in panels or of a convolution's weight */
+    int64_t outer[2], inner[2], taps; /* for parts in panels and for convolution weights */
     float dropout;
 };
 
 struct program {
     const struct kernels *kernels;
     float *numbers; /* borrowed */
-    bool fill;      /* give the numbers a start */
+    bool fill;      /* initialize the numbers */
     int64_t used;
     struct variable variables[2 * MOST];
     int variable_count;
@@ -36,9 +35,9 @@ struct program {
     struct row_overlay *changes; /* owned */
     const struct row_overlay *rows[ROWS];
     struct overlay overlay;
-    struct tensor lengths, ids; /* i32, where the program has some */
+    struct tensor lengths, ids; /* i32, if the program uses them */
     struct tensor out;          /* f32 */
-    /* owned, the device's: all of these but the weights and pairs */
+    /* owned: device memory of all the tensors here except weights and pairs */
     void *blocks[4 * MOST];
     size_t block_bytes[4 * MOST];
     int block_count;
@@ -55,7 +54,7 @@ extern const int program_case_count;
 #define PROGRAM_NUMBERS 65536
 extern const uint64_t program_seed, program_step;
 
-/* Builds it from `numbers`, PROGRAM_NUMBERS of them. */
+/* Builds the program from `numbers` [PROGRAM_NUMBERS]. */
 void program_start(struct program *p, const struct program_case *of, const struct kernels *kernels,
     float *numbers, bool fill);
 void program_finish(struct program *p);

@@ -1,7 +1,7 @@
-/* Gradients of small programs (tape_programs.c) against differences of their outputs, each
- * parameter moved in two directions; with checkpointing and without, bit for bit; what the plan
- * says against what was taken; what an advance runs. On a CUDA device the gradients are those of
- * the reference.
+/* Gradients of small programs (tape_programs.c) against differences of their outputs, with each
+ * parameter moved in two directions. Checkpointing does not change a bit. The plan's memory is
+ * compared with the memory taken, and the number of operations in one advance is checked. On a CUDA
+ * device the gradients must be the reference's.
  *
  * usage: tape_test [cuda] */
 #include "kernels/devices.h"
@@ -28,9 +28,9 @@ static double loss_of(const struct program *p) {
 
 struct taped {
     struct tape_parameter parameters[2 * MOST];
-    size_t bytes[2 * MOST][2]; /* of their gradients */
+    size_t bytes[2 * MOST][2]; /* of the gradients, by parameter and part */
     int count;
-    struct arena *arena; /* to be shared, or NULL */
+    struct arena *arena; /* shared with other tapes, or NULL */
     struct tape *tape;
 };
 
@@ -38,7 +38,7 @@ static int64_t panels(int64_t count) {
     return (count + LOW_RANK_PANEL - 1) / LOW_RANK_PANEL * LOW_RANK_PANEL;
 }
 
-/* Room for a part's gradient as an operation lays it out: zeros. */
+/* Allocates zeros for a part's gradient, in the layout that the operation uses. */
 static float *room_for(const struct kernels *k, const struct variable *v, int part, size_t *bytes) {
     int64_t count = v->count[part];
     struct error err = { 0 };
@@ -52,7 +52,7 @@ static float *room_for(const struct kernels *k, const struct variable *v, int pa
     return room;
 }
 
-static struct arena *shared; /* what tapes are made with, or NULL */
+static struct arena *shared; /* the arena for new tapes, or NULL */
 
 static void tape_start(struct taped *t, struct program *p, const struct program_case *of,
     bool checkpointing, bool dropout) {
@@ -83,7 +83,7 @@ static void tape_finish(struct taped *t, const struct program *p) {
     tape_destroy(t->tape);
 }
 
-/* Until `point`; how many advances that took. */
+/* Advances until `point`. Returns the number of advances. */
 static int go_on(struct taped *t, enum tape_point point) {
     enum tape_point reached = TAPE_BETWEEN;
     struct error err = { 0 };
@@ -109,7 +109,7 @@ static int run_pass(struct taped *t, const struct program *p) {
     return forward + go_on(t, TAPE_END);
 }
 
-/* A part's gradient, in the order of the program's numbers. */
+/* Reads a part's gradient, in the order of the program's numbers. */
 static void read_gradient(
     const struct taped *t, const struct program *p, int index, int part, float *to) {
     const struct variable *v = &p->variables[index];
@@ -146,7 +146,8 @@ static void read_gradient(
 static const struct kernels *kernels;
 static float *numbers;
 
-/* The loss with these numbers: by the forward itself, or (dropout) by the tape's. */
+/* Returns the loss with the current numbers, from the plain forward or, with dropout, from the
+ * tape's. */
 static double loss_with(const struct program_case *of, bool dropout) {
     struct program p;
     double loss;
@@ -172,7 +173,8 @@ static double loss_with(const struct program_case *of, bool dropout) {
     return loss;
 }
 
-/* d loss / d h of numbers + h direction, to the fourth order. */
+/* Returns the derivative of the loss by h, at numbers + h direction, with a fourth-order
+ * difference. */
 static double difference(const struct program_case *of, bool dropout, int64_t first, int64_t count,
     const float *direction, float h) {
     static float before[PROGRAM_NUMBERS];
@@ -189,7 +191,8 @@ static double difference(const struct program_case *of, bool dropout, int64_t fi
     return sum / (12.0 * (double)h);
 }
 
-/* How far <gradient, direction> is from the difference, in units of the gradient's length. */
+/* Returns the distance of <gradient, direction> from the difference, relative to the gradient's
+ * length. */
 static double error_along(const struct program_case *of, bool dropout, const struct variable *v,
     int part, const float *gradient, const float *direction, double size) {
     double along = 0;
@@ -247,7 +250,7 @@ static bool same_gradients(const struct program *p, const struct taped *a, const
     return same;
 }
 
-/* The reference's gradients for the same numbers. */
+/* Compares the gradients with the reference's for the same numbers. */
 static void is_the_reference(
     const struct program_case *of, bool dropout, const struct taped *t, const struct program *p) {
     struct program same;
@@ -279,8 +282,8 @@ static void is_the_reference(
     program_finish(&same);
 }
 
-static const struct device_memory *counted; /* what counting_alloc takes from */
-static size_t taken;                        /* activations that it has given out */
+static const struct device_memory *counted; /* the memory that counting_alloc uses */
+static size_t taken;                        /* bytes of activations allocated now */
 
 static bool counting_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
     taken += pool == MEMORY_ACTIVATIONS ? bytes : 0;
@@ -319,7 +322,7 @@ static void keeps_its_promises(const struct program_case *of, bool dropout) {
     program_finish(&p);
 }
 
-/* Memory that is given out is never where memory was before. */
+/* Every allocation gets a new address: memory is not freed until the end. */
 static struct block {
     char *begin;
     size_t bytes;
@@ -339,8 +342,8 @@ static void late_release(enum memory_pool pool, void *block, size_t bytes) {
         host_memory.release(pool, block, bytes);
 }
 
-/* A tape made beside a small one makes the arena of both larger, which may move; the small one's
- * passes give the same bits before and after, in turn with the other's. */
+/* A larger tape that shares a small tape's arena enlarges the arena, which may move. The small
+ * tape's passes must give the same bits before and after that, in turn with the other's. */
 static void tapes_share_an_arena(void) {
     struct program p[2];
     struct taped alone[2], together[2];
@@ -362,7 +365,7 @@ static void tapes_share_an_arena(void) {
         shared = arena;
         tape_start(&together[i], &p[i], of, true, true);
         if (i == 0) {
-            /* as if the first tape were much larger than it is */
+            /* pretends that the first tape is much larger */
             const size_t bytes = arena_reserved_bytes(arena);
             arena_release(arena, 0);
             CHECK(arena_reserve(arena, 8 * bytes, &err), "%s", err.message);
@@ -422,7 +425,7 @@ static void refuse(const struct compute *like, struct simple *s,
     CHECK_CONTAINS(err.message, words);
 }
 
-/* Without parameters a pass is its forward, and ends with it. */
+/* Without parameters a pass is only the forward, and ends there. */
 static void a_forward_needs_no_parameters(void) {
     float x[4] = { 1, 2, 3, 4 }, y[4] = { 0 }, want[4] = { 0 };
     struct simple alone = { tensor_1d(x, DTYPE_F32, 4), tensor_1d(y, DTYPE_F32, 4), false },
@@ -491,7 +494,7 @@ static void wrong_uses_are_refused(void) {
     tape_destroy(NULL);
 }
 
-/* All rows of a batch are trained with the same changes. */
+/* In training all rows of a batch must have the same changes. */
 static void rows_must_not_differ(void) {
     struct program p;
     struct error err = { 0 };
@@ -507,8 +510,8 @@ static void rows_must_not_differ(void) {
     program_finish(&p);
 }
 
-/* Tables whose memory counts; the reference's attention_backward takes no y that is not the
- * forward's: it needs none itself, others do. */
+/* Tables that count their memory. The reference's attention_backward does not need y, but other
+ * tables do, so here it checks that y is the forward's. */
 static struct kernels reference, cpu;
 
 static bool careful_attention_backward(

@@ -1,5 +1,5 @@
 /* Writes a small random checkpoint in both layouts: SD-1.5's blocks and layers with narrow
- * channels, and as many tokens as are asked for.
+ * channels, and VOCAB_SIZE tokens.
  *
  * usage: small_checkpoint LDM_NAMES.tsv VOCAB_SIZE OUT
  *
@@ -16,7 +16,7 @@
 
 static const struct {
     const char *name, *file, *ldm_prefix;
-    const char *config; /* the text encoder's ends before the number of its tokens */
+    const char *config; /* the first one is completed with VOCAB_SIZE */
 } parts[3] = {
     { "text_encoder", "model.safetensors", "cond_stage_model.transformer.",
         "{\"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 2,"
@@ -32,7 +32,7 @@ static const struct {
         " \"UpDecoderBlock2D\"]}" },
 };
 
-/* SD-1.5's own; a single file is given the same. */
+/* SD-1.5's own scheduler; single files get the same one. */
 static const char scheduler[] =
     "{\"_class_name\": \"PNDMScheduler\", \"beta_start\": 0.00085, \"beta_end\": 0.012,"
     " \"beta_schedule\": \"scaled_linear\", \"num_train_timesteps\": 1000, \"clip_sample\": false,"
@@ -56,7 +56,7 @@ static void write_text(const char *path, const char *text) {
     must(file && fputs(text, file) >= 0 && fclose(file) == 0, path);
 }
 
-/* What the model asks for is what its file holds. */
+/* Collects the tensors that the model asks for: its file will hold exactly these. */
 static void collect(int part, const char *config_text, struct rule_source *source) {
     json_t *json = json_loads(config_text, 0, NULL);
     struct weights w = rule_weights(source, kernels_reference(), DTYPE_F32);
@@ -81,7 +81,7 @@ static void collect(int part, const char *config_text, struct rule_source *sourc
     json_decref(json);
 }
 
-/* The single file's name of a component's module, or NULL. */
+/* Returns the single file's name of a component's module, or NULL. */
 static const char *ldm_module(FILE *table, const char *component, const char *module) {
     static char ldm[160];
     char line[512], of[32], name[160];
@@ -93,7 +93,7 @@ static const char *ldm_module(FILE *table, const char *component, const char *mo
     return NULL;
 }
 
-/* The original code has 1x1 convolutions where ours asks for a matrix. */
+/* Whether the original code has a 1x1 convolution where ours has a matrix. */
 static bool is_1x1(int part, const char *name) {
     return (part == 1 && (strstr(name, ".proj_in.weight") || strstr(name, ".proj_out.weight"))) ||
            (part == 2 && strstr(name, ".attentions."));

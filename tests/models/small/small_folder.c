@@ -19,7 +19,7 @@ static void must(bool ok, const char *what) {
     }
 }
 
-/* Writes the JSON and gives it back; takes over the reference. */
+/* Writes the JSON and returns it. The caller's reference is passed through. */
 static json_t *write_json(const char *path, const char *folder, const char *name, json_t *json) {
     char file[PATH_BYTES];
     snprintf(file, sizeof(file), "%s/%s", path, folder);
@@ -29,7 +29,7 @@ static json_t *write_json(const char *path, const char *folder, const char *name
     return json;
 }
 
-/* Writes what a model asked of the source. */
+/* Writes the tensors that a model asked the source for. */
 static void write_weights(const char *path, const char *folder, struct rule_source *source) {
     struct error err = { 0 };
     char file[PATH_BYTES];

@@ -46,7 +46,7 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Whether the last but one part of the name contains "norm". */
+/* Whether the last part but one of the name contains "norm". */
 static bool is_norm(const char *name) {
     const char *leaf = strrchr(name, '.'), *norm = NULL;
     for (const char *p = strstr(name, "norm"); p; p = strstr(p + 1, "norm"))

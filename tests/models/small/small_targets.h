@@ -1,4 +1,4 @@
-/* A few layers of every sort, under a model's names, for adapters that are made up. */
+/* A few layers of every kind, with a model's names, as targets for made-up adapters. */
 #ifndef TESTS_MODELS_SMALL_SMALL_TARGETS_H
 #define TESTS_MODELS_SMALL_SMALL_TARGETS_H
 

@@ -1,7 +1,7 @@
-"""Archives that are small and cost much: gzip of hidden files that inflate to many GiB, gzip of gzip, and
-hundreds of thousands of empty files. They are refused or given up, everybody else is served meanwhile, also
-with LoRAs and jobs, and a daemon that is told to stop ends in time.
-usage: archives.py LATENTD MODEL"""
+"""Small archives that are expensive to unpack: gzip of hidden files that inflate to many GiB,
+gzip of gzip, and hundreds of thousands of empty files. They are refused or aborted. Meanwhile
+everybody else is served, also with LoRAs and jobs, and a daemon that is told to stop ends in
+time. usage: archives.py LATENTD MODEL"""
 import gzip
 import http.client
 import io
@@ -23,7 +23,8 @@ QUARTER = gzip.compress(bytes(256 << 20), 6)  # of a GiB
 
 
 def hidden(gib, name=".h"):
-    """A tar.gz whose one entry inflates to so many GiB and would not be kept, in members of gzip."""
+    """Returns a tar.gz with one entry that inflates to `gib` GiB and would not be kept; it
+    consists of several gzip members."""
     head = tarfile.TarInfo(name)
     head.size = gib << 30
     return gzip.compress(head.tobuf(tarfile.GNU_FORMAT)) + QUARTER * (4 * gib) + gzip.compress(bytes(1024))
@@ -35,7 +36,7 @@ def empty_files(count):
 
 
 def picture_among(folders):
-    """A data set of one picture behind so many folders, all of which is fine."""
+    """Returns a valid data set of one picture that follows this many folders."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         for i in range(folders):
@@ -50,7 +51,8 @@ def picture_among(folders):
 
 
 def put(d, name, body, sent=None):
-    """The status and the error's message; `sent` is told once the whole body is on its way."""
+    """Returns the status and the error's message. `sent` is signalled once the whole body has
+    been sent."""
     c = http.client.HTTPConnection(d.host, d.port, timeout=120)
     try:
         c.request("PUT", f"/datasets/{name}", body, {"Content-Type": "application/gzip"})
@@ -87,7 +89,7 @@ def refused_by_what_they_are(d, data):
 
 
 def others_are_served(d, data):
-    """While as many archives are unpacked as there are threads for it, and more wait."""
+    """Others are served while every unpacking thread is busy and more archives wait."""
     with open(f"{MODEL}/loras/snow.safetensors", "rb") as f:
         lora = f.read()
     check(d.request("PUT", "/loras/one", lora).status in (200, 201), "a LoRA is sent")
@@ -98,7 +100,7 @@ def others_are_served(d, data):
         while not stop.is_set():
             put(d, f"b{k}", slow)
 
-    # Just below the ceiling: a GiB of zeros and a hundred times the archive's bytes.
+    # Just below the limit: a GiB of zeros, a hundred times the archive's size.
     slow = hidden(1)
     threads = [threading.Thread(target=flood, args=(k,)) for k in range(6)]
     for t in threads:
@@ -128,7 +130,7 @@ def clients_that_leave_are_forgotten(d, data):
 
 def the_daemon_ends(folder):
     with start(folder) as d:
-        # More than can be unpacked before it has to end.
+        # More than can be unpacked before the daemon must end.
         body, sent, data = hidden(1), threading.Semaphore(0), f"{folder}/data"
         threads = [threading.Thread(target=put, args=(d, f"t{k}", body, sent)) for k in range(80)]
         for t in threads:

@@ -1,6 +1,6 @@
-"""Bodies that cost much to take apart: millions of values, keys and escapes of JSON, and pictures of 4096 x 4096
-that are a few KB as a file; in every dialect, from several clients without a pause. Others are served meanwhile.
-usage: bodies.py LATENTD MODEL"""
+"""Bodies that are expensive to parse: JSON with millions of values, keys and escapes, and
+pictures of 4096 x 4096 in files of a few KB. Several clients send them in every dialect
+without a pause. Others are served meanwhile. usage: bodies.py LATENTD MODEL"""
 import base64
 import contextlib
 import http.client
@@ -18,12 +18,13 @@ from png_file import png_of_rows  # noqa: E402
 
 LATENTD, MODEL = sys.argv[1:]
 DRAIN_S = 10
-# 10 bodies a second of up to 32 MB are 2.5 Gbit/s. Receiving four times as much is most of a processor's work.
+# 10 bodies a second of up to 32 MB are 2.5 Gbit/s. Receiving four times as much would use most of a
+# processor.
 LEAVERS_PAUSE_S = 0.4
 SIDE = 4096  # base/limits.h: INIT_IMAGE_MAX_PX
 JSON = "application/json"
 FORM = "multipart/form-data; boundary=xyz"
-LIMIT = 64 << 10  # HTTP_READ_AT_ONCE_BYTES: all that routes without pictures and long prompts take
+LIMIT = 64 << 10  # HTTP_READ_AT_ONCE_BYTES: the limit of routes without pictures or long prompts
 
 KEYS = b"{" + b",".join(b'"%x":1' % i for i in range(1900000)) + b"}"
 VALUES = b'{"prompt":[' + b"0," * 1900000 + b"0]}"
@@ -56,7 +57,7 @@ PICTURES = [
     ("/hf", JSON, json.dumps({"inputs": "a", "parameters": {"init_image": BASE64, **DRAW}}).encode()),
     ("/sdapi/v1/img2img", JSON, json.dumps({"prompt": "a", "init_images": [BASE64], "mask": BASE64, "steps": 1,
                                             "width": 64, "height": 64}).encode()),
-    # Blurred as far as it goes, and laid over all of the picture when it is drawn.
+    # Blurred with the largest radius, and composed over the whole picture.
     ("/sdapi/v1/img2img", JSON, json.dumps({"prompt": "a", "init_images": [BASE64], "steps": 1,
                                             "mask": base64.b64encode(LINE).decode(), "mask_blur": 64,
                                             "inpainting_fill": 0, "width": 64, "height": 64}).encode()),
@@ -66,7 +67,7 @@ SHORT = ["/sdapi/v1/options", "/loras/one", "/internal/progress", "/v1/load_lora
 
 
 def post(daemon, path, kind, body):
-    """The status and what the answer begins with; (0, why) if there is no answer."""
+    """Returns the status and the beginning of the answer; (0, the reason) if there is no answer."""
     c = http.client.HTTPConnection(daemon.host, daemon.port, timeout=120)
     try:
         c.request("POST", path, body, {"Content-Type": kind})
@@ -79,8 +80,8 @@ def post(daemon, path, kind, body):
 
 
 class Attack:
-    """Clients that send these bodies again and again, each beginning with another; with `leaves` they hang up as
-    soon as a body is sent."""
+    """Clients that send these bodies again and again, each starting with another one. With
+    `leaves` they hang up as soon as a body is sent."""
 
     def __init__(self, daemon, bodies, clients=4, leaves=False):
         self.daemon, self.bodies, self.leaves = daemon, bodies, leaves
@@ -88,7 +89,7 @@ class Attack:
         self.threads = [threading.Thread(target=self.run, args=(k,)) for k in range(clients)]
 
     def run(self, k):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # strangers bring processors of their own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # real attackers have their own processors
         while not self.stop.is_set():
             path, kind, body = self.bodies[k % len(self.bodies)]
             k += 1
@@ -101,7 +102,7 @@ class Attack:
             status = post(self.daemon, path, kind, body)[0]
             self.statuses[status] = self.statuses.get(status, 0) + 1
             if status == 0:
-                time.sleep(0.1)  # the daemon is gone
+                time.sleep(0.1)  # the daemon has ended
 
     def __enter__(self):
         for t in self.threads:

@@ -18,7 +18,7 @@ from bystander import PATIENCE, ends_in_time, judge, measure
 from daemon import Daemon, check, done, wait_until
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-LIMIT_S = 10  # a request's time in the queue of a busy machine; asleep, the daemon takes 30
+LIMIT_S = 10  # allows for a busy machine; an overlooked request takes 30 s
 DRAIN_S = 10
 
 
@@ -28,7 +28,8 @@ def is_stopped(daemon):
 
 
 def answers(clients, seconds):
-    """How many are answered with 200, how many are closed instead, and how long the last answer takes."""
+    """Returns the number of clients answered with 200, the number closed instead, and the
+    seconds until the last answer."""
     begun = last = time.monotonic()
     left, poll = {s.fileno(): s for s in clients}, select.poll()
     good = closed = 0
@@ -50,13 +51,13 @@ def answers(clients, seconds):
 
 def ask(clients):
     for s in clients:
-        with contextlib.suppress(OSError):  # it had to give way: answers() counts that
+        with contextlib.suppress(OSError):  # closed by the daemon: answers() counts that
             s.sendall(REQUEST)
 
 
 def bursts_are_answered(daemon, count):
     clients = [daemon.connect() for _ in range(count)]
-    ask(clients)  # now all have been taken in
+    ask(clients)  # now the daemon has accepted all of them
     good, closed, seconds = answers(clients, 4 * LIMIT_S)
     check(good == count, f"{count} clients come in: {good} answered, {closed} closed")
     for burst in range(3):
@@ -73,7 +74,8 @@ def bursts_are_answered(daemon, count):
 
 
 def goes_on(daemon, clients, stop):
-    """Bursts of all who are still there, one after the other; who had to give way comes again."""
+    """Sends one burst after the other from all clients. A client that was disconnected connects
+    again."""
     while not stop.is_set():
         ask(clients)
         answers(clients, 1)

@@ -1,4 +1,5 @@
-"""What an attack on the daemon does to everybody else, and the bars that all attacks are judged by.
+"""Measures how an attack on the daemon affects everybody else, and defines the limits for all
+attacks.
 
 A test of this folder starts a daemon, measures a bystander alone, begins its attack, measures the
 bystander again and compares:
@@ -9,9 +10,9 @@ bystander again and compares:
         judge("half-sent bodies", alone, measure(d))
 
 GET /health must answer within a second, and a plain drawing and an order of a job may take twice as
-long as alone. These bars are for a quiet machine: scripts/soak attacks sets PATIENCE=1. scripts/test
-runs the tests beside others, where PATIENCE, which multiplies both bars, is 10: a busy machine passes,
-a daemon that hangs, refuses or starves does not.
+long as alone. PATIENCE multiplies both limits. It is 1 on a quiet machine (scripts/soak attacks).
+scripts/test runs other tests at the same time, so there it is 10: a busy machine passes, but a
+daemon that hangs, refuses or starves clients does not.
 """
 import json
 import os
@@ -25,15 +26,15 @@ from daemon import check  # noqa: E402
 
 HEALTH_S = 1.0
 TIMES_ALONE = 2.0
-FLOOR_S = 0.25  # below this a drawing's time is the machine's noise: twice of it is always allowed
+FLOOR_S = 0.25  # shorter drawing times are mostly noise; twice this is always allowed
 PATIENCE = float(os.environ.get("PATIENCE", "10"))
-ROUNDS = 5 if PATIENCE < 2 else 3  # by bars this wide fewer figures are as good
+ROUNDS = 5 if PATIENCE < 2 else 3  # with wide limits fewer rounds suffice
 DRAWING = {"prompt": "a boat", "num_inference_steps": 4, "width": 64, "height": 64, "seed": 1}
 
 
 def real_drawing():
-    """Of a daemon with the bundled checkpoint: long enough to tell twice its time from noise, where that is
-    what is judged."""
+    """For a daemon with the bundled checkpoint: if the limit is only twice the time, makes
+    drawings long enough to tell that from noise."""
     if PATIENCE < 2:
         DRAWING["num_inference_steps"] = 60
 
@@ -41,7 +42,7 @@ def real_drawing():
 class Times:
     def __init__(self):
         self.health, self.drawing, self.order = [], [], []
-        self.refused = []  # what was answered in place of a 200 or 202
+        self.refused = []  # answers other than 200 or 202
 
     def __str__(self):
         return ", ".join(f"{name} median {statistics.median(times):.3f} s, worst {max(times):.3f} s"
@@ -63,7 +64,7 @@ def timed(times, refused, wanted, ask):
 
 
 def order(daemon):
-    """Orders a drawing as a job and waits until it is done: the answer to the order."""
+    """Orders a drawing as a job and waits until it is done. Returns the answer to the order."""
     r = daemon.request("POST", "/generate?async=1", json.dumps(DRAWING),
                        {"Content-Type": "application/json"})
     if r.status == 202:
@@ -73,7 +74,8 @@ def order(daemon):
 
 
 def measure(daemon, rounds=ROUNDS, orders=True):
-    """Asks for health, a drawing and (orders) a job, one after the other, `rounds` times."""
+    """Makes `rounds` requests each for health, a drawing and, with `orders`, a job, one after
+    the other."""
     times = Times()
     for _ in range(rounds):
         timed(times.health, times.refused, 200, lambda: daemon.get("/health"))
@@ -84,7 +86,7 @@ def measure(daemon, rounds=ROUNDS, orders=True):
 
 
 def judge(name, alone, during):
-    """Counts what the bystander was promised and prints what was compared."""
+    """Checks the limits for the bystander and prints the times."""
     print(f"{name}: alone {alone}\n{name}: during {during}", flush=True)
     check(not during.refused, f"{name}: nothing is refused, as {during.refused[:3]}")
     check(max(during.health) < HEALTH_S * PATIENCE,
@@ -99,7 +101,8 @@ def judge(name, alone, during):
 
 
 def ends_in_time(daemon, drain_timeout_s, name):
-    """SIGTERM while the attack goes on: the process ends within --drain-timeout and two seconds."""
+    """Sends SIGTERM during the attack: the process must end within --drain-timeout plus two
+    seconds."""
     begun = time.monotonic()
     daemon.process.terminate()
     limit_s = drain_timeout_s + 2 * PATIENCE

@@ -1,7 +1,7 @@
-"""One caller floods the daemon with 200 requests, another asks for one picture at a time: it is never refused, and
-waits at most three times as long as alone. So between two keys, where the flood also sends again what was refused,
-between two addresses without keys, and with jobs of pictures.
-usage: flood.py EXECUTABLE"""
+"""One caller floods the daemon with 200 requests while another asks for one picture at a time.
+The second is never refused and waits at most three times as long as alone. Tried with two
+keys (also with a flood that repeats refused requests), with two addresses without keys, and
+with jobs of pictures. usage: flood.py EXECUTABLE"""
 import http.client
 import json
 import os
@@ -25,7 +25,7 @@ EXECUTABLE = sys.argv[1]
 
 
 class Caller:
-    """Somebody with an API key, or with an address of its own."""
+    """A client with an API key or with its own address."""
 
     def __init__(self, daemon, key=None, address="127.0.0.1"):
         self.daemon, self.address = daemon, address
@@ -55,7 +55,7 @@ class Caller:
 
 
 class Flood:
-    """200 requests at once; with `again`, what is refused is sent again until the flood ends."""
+    """200 requests at once. With `again`, refused ones are repeated until the flood ends."""
 
     def __init__(self, caller, again):
         self.caller, self.again, self.ended = caller, again, False
@@ -67,7 +67,7 @@ class Flood:
         while not self.ended:
             try:
                 status, headers, _ = self.caller.request("POST", "/generate", DRAWING)
-            except OSError:  # it gave way to a newer connection, or the daemon ends
+            except OSError:  # closed for a newer connection, or the daemon ends
                 status, headers = 0, {}
             with self.lock:
                 if status == 429:
@@ -119,7 +119,7 @@ def drawings(name, daemon, one, other, again):
         judge(name, alone, timed(one.draws))
         ends_in_time(daemon, DRAIN_S, name)
     check(flood.refused > 0, f"{name}: the flood is refused")
-    # 64 wait, and two callers take turns; each has 12 steps of 10 ms.
+    # 64 requests wait and two callers alternate; each request has 12 steps of 10 ms.
     print(f"{name}: {flood.refused} refusals, Retry-After up to {flood.longest_s} s")
     check(flood.longest_s >= 3, f"{name}: Retry-After says what the queue takes, not {flood.longest_s} s")
 

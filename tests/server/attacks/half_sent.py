@@ -1,7 +1,6 @@
-"""Clients that send half of what they announce and then fall silent, or go on with a byte now and then: large
-bodies that would fill the room for all of them, and more heads and bodies than there may be connections.
-Others are served meanwhile.
-usage: half_sent.py EXECUTABLE"""
+"""Clients that send half of what they announce and then fall silent, or send a byte now and
+then: large bodies that would fill all memory for bodies, and more heads and bodies than there
+may be connections. Others are served meanwhile. usage: half_sent.py EXECUTABLE"""
 import contextlib
 import sys
 import tempfile
@@ -12,7 +11,7 @@ from daemon import Daemon, check, done, read_responses, wait_until
 
 MIB = 1 << 20
 LEFT = 1000
-LARGE = 32 * MIB  # base/limits.h: HTTP_BODY_MAX_BYTES, and 8 times this is HTTP_BODIES_MAX_BYTES
+LARGE = 32 * MIB  # base/limits.h: HTTP_BODY_MAX_BYTES; HTTP_BODIES_MAX_BYTES is 8 times this
 STALL_S = 2  # HTTP_BODY_STALL_MS
 DRAIN_S = 10
 POST = (b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -30,14 +29,15 @@ class Started(Daemon):
 
 
 def begin_large(daemon):
-    """Sends nearly all of the largest body there may be."""
+    """Sends nearly all of a body of the largest allowed size."""
     s = daemon.connect()
     s.sendall(POST % LARGE + b'{"prompt":"' + b"a" * (LARGE - LEFT - 11))
     return s
 
 
 def asks_for_much(daemon):
-    """A large body of somebody else: what is refused for want of room is 503, this one for its prompt."""
+    """Sends a large body as another client. Returns the status: 503 if there is no room for it,
+    400 (its prompt is too long) if there is."""
     return daemon.generate({"prompt": "a" * (4 * MIB)}).status
 
 
@@ -78,7 +78,8 @@ def large_bodies(executable, trickles):
 
 
 def gave_way_is_said(sockets):
-    """Who sends the rest after all: those that gave way are told so, the others are taken."""
+    """The attackers send the rest after all. Bodies that were dropped get an error that says so;
+    the others are read."""
     statuses = []
     for s in sockets:
         s.sendall(b"a" * (LEFT - 2) + b'"}')

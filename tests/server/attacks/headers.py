@@ -1,7 +1,6 @@
-"""Headers that announce files as large as the disk, on a disk of 200 MB (a tmpfs; without the right to
-mount one the test is skipped): they reserve nothing, some of the disk is kept for jobs whatever is sent, and
-a data set that the disk has no room for is a 507.
-usage: headers.py LATENTD MODEL"""
+"""Headers that announce files as large as the disk, on a disk of 200 MB (a tmpfs; skipped
+without the right to mount one). They reserve nothing; some of the disk always stays free for
+jobs; a data set that does not fit gets a 507. usage: headers.py LATENTD MODEL"""
 import io
 import os
 import shutil
@@ -22,7 +21,7 @@ DISK, KEPT = 200 * MIB, 10 * MIB  # base/limits.h: a twentieth
 
 
 def announce(d, path, size):
-    """A connection that says how much it will send, and sends nothing."""
+    """Opens a connection that announces a size and sends nothing."""
     s = d.connect()
     s.sendall(b"PUT %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path, size))
     return s
@@ -64,17 +63,17 @@ def attack(disk):
         for s in held:
             s.close()
 
-        # More than the disk has, said at once: before a byte of it.
+        # A file larger than the disk is refused at once, before its first byte.
         s = announce(d, b"/datasets/huge", DISK)
         answer = s.recv(4096)
         check(b" 507 " in answer.split(b"\r\n")[0] and b"kept for jobs" in answer, f"{answer[:300]}")
         s.close()
-        # The archive fits, and what is in it does not fit beside it.
+        # The archive fits, but its contents do not fit beside it.
         status, text = put(d, "/datasets/both", tar_of(110 * MIB))
         check(status == 507 and "disk_full" in text, f"a full disk while unpacking: {status} {text}")
         status, text = put(d, "/datasets/fits", tar_of(60 * MIB))
         check(status == 201, f"there is room again: {status} {text}")
-        for name in ("one", "two", "three", "four"):  # what is left of the disk
+        for name in ("one", "two", "three", "four"):  # fills the rest of the disk
             put(d, f"/datasets/{name}", tar_of(20 * MIB))
         kept = shutil.disk_usage(disk).free
         check(KEPT - MIB <= kept, f"{kept} bytes stay for jobs, at least {KEPT - MIB}")
@@ -86,7 +85,7 @@ def attack(disk):
         for s in held:
             s.close()
 
-    # No room for names: the server's fault, told as that.
+    # No inodes left: that is the server's problem, and the error says so.
     inodes = f"{disk}/inodes"
     os.makedirs(inodes)
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m,nr_inodes=40", "tmpfs", inodes]).returncode == 0:

@@ -1,6 +1,6 @@
-"""Half of all connections follow one paused job and read nothing. Drawings stream, and others wait for jobs and
-listen to them meanwhile.
-usage: onlookers.py EXECUTABLE"""
+"""Half of all connections follow one paused job and read nothing. Meanwhile drawings are
+streamed, and other clients wait for jobs and follow their events. usage: onlookers.py
+EXECUTABLE"""
 import contextlib
 import json
 import os
@@ -28,7 +28,7 @@ def paused_job(daemon):
 
 
 def follow(daemon, job_id, count):
-    """Onlookers that read nothing."""
+    """Returns `count` onlookers that read nothing."""
     sockets = []
     for _ in range(count):
         sockets.append(daemon.connect())

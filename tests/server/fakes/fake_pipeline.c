@@ -1,10 +1,10 @@
 /* A pipeline without a model, under the real engine, the real daemon and the real command line: its
  * pictures are stripes of the seed, its pace and its failures are told to it.
  *
- * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load"; with "figures_ms=500" it
- * has a device that takes so long to say how it is, with "images=4"
- * four images share a step; no two that are "heavy" fit into any memory. A prompt of "fail:device",
- * "fail:lost", "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
+ * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load"; with "figures_ms=500" its
+ * device takes that long to report its figures; with "images=4" four images share a step; two
+ * "heavy" models never fit into memory together. A prompt of "fail:device", "fail:lost",
+ * "fail:memory" or "fail:internal" fails with that error; "warn:TEXT" draws with that warning. */
 #include "engine/loop/pipeline.h"
 #include "tests/engine/idle_stages.h"
 #include "tests/engine/no_adapters.h"
@@ -63,7 +63,7 @@ static int call_images(void *user, const struct resolved_request *request) {
     return p->images;
 }
 
-/* The first value of a picture, for all. */
+/* Encodes every picture as its first value. */
 static bool encode(
     void *user, const struct resolved_request *request, float *moments, struct error *err) {
     (void)user, (void)err;
@@ -75,7 +75,7 @@ static bool encode(
     return true;
 }
 
-/* The latents count up from the seed, if none are given. */
+/* If no latents are given, they count up from the seed. */
 static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
     struct image *image, struct error *err) {
     (void)user, (void)err;
@@ -92,9 +92,9 @@ static enum stage_begun begin(void *user, const struct resolved_request *request
 
 static bool step(void *user, struct image *const *images, int count, struct error *err) {
     const struct pipeline *p = user;
-    if (p->step_ms > 0) /* even a sleep of nothing takes a while */
+    if (p->step_ms > 0) /* even a sleep of 0 takes a while */
         sleep_ms(p->step_ms);
-    for (int i = 0; i < count; i++) /* brighter from step to step */
+    for (int i = 0; i < count; i++) /* brighter with each step */
         if (images[i]->preview)
             images[i]->preview[0] = (float)images[i]->evaluations / (float)images[i]->plan->count;
     return idle_step(user, images, count, err);
@@ -198,7 +198,8 @@ bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) 
     return true;
 }
 
-/* The real resolving, as of an SD-1.5 checkpoint with a small picture and the bundled tokenizer. */
+/* Uses the real code for resolving, as for an SD-1.5 checkpoint with a small picture size and the
+ * bundled tokenizer. */
 bool pipeline_resolve(const struct pipeline *p, const struct generate_request *request,
     struct resolved_request *out, struct error *err) {
     struct resolve_figures figures = sd15_figures(p->tokenizer, p->scheduler);

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The mutex guards the rest. */
+/* The mutex guards the other fields. */
 struct training {
     char *folder;
     pthread_t thread;
@@ -107,7 +107,7 @@ static void talk(struct job_claim *claim, int bytes) {
     free(data);
 }
 
-/* False once the job is over. */
+/* Returns false once the job has ended. */
 static bool one_step(
     struct training *t, struct job_claim *claim, const struct plan *plan, int step) {
     struct error err;
@@ -182,7 +182,7 @@ static void start(void *user, struct job_claim *claim) {
 }
 
 static void wake(void *user) {
-    (void)user; /* it looks before each step */
+    (void)user; /* the thread checks before each step anyway */
 }
 
 bool training_create(

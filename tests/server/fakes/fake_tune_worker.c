@@ -1,9 +1,8 @@
-/* Stands in for command/tune/tune_worker.c in fake_latentd: a device some of whose candidates are
- * wrong, fault, find no memory or end the process, so that `latentd tune` has to cope. The model
- * path says which device: "fake", "fake,faults", "fake,many", "fake,slow", "fake,late", or
- * "fake,no_worker", which ends at once, or "fake,cpu", where there is nothing to try. What is tried
- * is written to the file FAKE_TUNE_LOG, after the process's id.
- */
+/* Replaces command/tune/tune_worker.c in fake_latentd. Its devices have candidates that are wrong,
+ * fault, run out of memory or end the process, so that `latentd tune` must handle this. The model
+ * path selects the device: "fake", "fake,faults", "fake,many", "fake,slow", "fake,late",
+ * "fake,no_worker" (which ends at once) or "fake,cpu" (which has nothing to try). The file
+ * FAKE_TUNE_LOG gets the process's id, then what was tried. */
 #include "command/tune/tune.h"
 
 #include <signal.h>
@@ -12,11 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What becomes of a candidate: its time, or how it fails. */
+/* The result of a candidate: its time, or how it fails. */
 struct candidate {
     const char *device, *key, *name;
     double us;
-    const char *fate; /* "right", "SIGNAL", "STATUS", "HANG", "skipped ..." or a reason for wrong */
+    const char *fate; /* "right", "SIGNAL", "STATUS", "HANG", "skipped ..." or why it is wrong */
 };
 
 static const struct candidate table[] = {
@@ -48,8 +47,8 @@ static const struct candidate table[] = {
 static struct candidate all[3 * MANY];
 static int count;
 
-/* "many" and "slow": three problems whose candidates become faster and faster, the first of
- * problem 1 wrong. */
+/* "many" and "slow": three problems, in which each candidate is faster than the one before. The
+ * first candidates of problem 1 are wrong. */
 static void list(const char *device) {
     static char keys[3][8], names[MANY][8];
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)

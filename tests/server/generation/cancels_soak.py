@@ -1,6 +1,6 @@
-"""Requests, streams and jobs that end at random moments of every phase, because they are cancelled or because
-their client leaves: each stops at its next unit of work, and nothing of them is left.
-usage: cancels_soak.py EXECUTABLE MODEL COUNT [SEED]"""
+"""Requests, streams and jobs that end at random moments in every phase, because they are
+cancelled or their client leaves. Each stops at the next unit of work and leaves nothing
+behind. usage: cancels_soak.py EXECUTABLE MODEL COUNT [SEED]"""
 import base64
 import http.client
 import json
@@ -20,7 +20,7 @@ EXECUTABLE, MODEL, COUNT = sys.argv[1], sys.argv[2], int(sys.argv[3])
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(1 << 32)
 BASE = {"prompt": "a red house", "guidance_scale": 2.5, "scheduler": "ddim", "seed": 1}
 PICTURE = png_base64(512, 512, gradient)
-# What each phase is met in: a request in which most of the time is it.
+# For each phase, a request that spends most of its time in it.
 PHASES = {
     "queued": {"num_inference_steps": 6, "priority": -3},
     "resolving": {"num_inference_steps": 2, "init_image": PICTURE, "resize_mode": "default", "strength": 0.5,
@@ -33,7 +33,7 @@ PHASES = {
     "encode": {"num_inference_steps": 1, "num_images": 12, "output": "webp", "quality": 100},
 }
 HOW = ("leave", "leave the stream", "cancel", "cancel the stream", "cancel the job")
-HOW_SEEN = ("leave the stream", "cancel the stream", "cancel the job")  # where there are previews
+HOW_SEEN = ("leave the stream", "cancel the stream", "cancel the job")  # for requests with previews
 
 
 class Watched(Daemon):
@@ -50,14 +50,14 @@ class Watched(Daemon):
 
 
 def post(d, fields, id, path="/generate"):
-    """A connection on which the request has been sent."""
+    """Sends the request and returns the connection."""
     c = http.client.HTTPConnection(d.host, d.port, timeout=60)
     c.request("POST", path, json.dumps(fields), {"Content-Type": "application/json", "X-Request-Id": id})
     return c
 
 
 def occupy(d, stop):
-    """Somebody else's requests, so that there is a queue."""
+    """Keeps sending another client's requests, so that there is a queue."""
     while not stop.is_set():
         d.generate({**BASE, "num_inference_steps": 4, "priority": 3})
 
@@ -67,8 +67,9 @@ def jobs_left(d):
 
 
 def end_one(d, phase, how, draw, n, longest_s):
-    """Begins one and ends it at some moment; True if it was still there, and the UNet calls that there were after
-    it was cancelled, or, of a client that left, until then: more may come."""
+    """Begins a request and ends it at a random moment. Returns whether it was still in progress,
+    and a number of UNet calls: those after the cancel, or, if the client left, all calls up
+    to then (more may follow)."""
     id = f"soak-{n}"
     fields = {**BASE, **PHASES[phase], "seed": n}
     delay = draw.random() * longest_s[phase]
@@ -104,7 +105,7 @@ def end_one(d, phase, how, draw, n, longest_s):
 
 
 def how_long(d):
-    """Of each phase's request, alone, a little more."""
+    """Returns the seconds that each phase's request takes alone, plus a tenth."""
     longest_s = {}
     for phase, fields in PHASES.items():
         begun = time.monotonic()
@@ -149,7 +150,7 @@ def main(root):
             met.setdefault((phase, how), []).append(hit)
         check(max(calls, default=0) <= 1, f"{max(calls, default=0)} UNet calls after a cancel")
         left, left_stream = (max(c) for c in calls_left.values())
-        # The one that is under way, and those until it is noticed.
+        # The call in progress, and those until the daemon notices.
         check(max(left, left_stream) <= 3, f"{left} and {left_stream} UNet calls after a client left")
         check(wait_until(lambda: d.open_files() <= before[2] and d.threads() <= before[1], 20),
               f"descriptors {before[2]} -> {d.open_files()}, threads {before[1]} -> {d.threads()}")
@@ -169,7 +170,7 @@ def main(root):
               f"descriptors {before[2]} -> {d.open_files()}")
 
 
-# The address sanitizer keeps freed memory aside, which must not look like growth.
+# AddressSanitizer holds back freed memory, which must not look like growth.
 os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=8"
 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
     main(root)

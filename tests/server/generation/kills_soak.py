@@ -1,5 +1,5 @@
-"""A daemon that is killed at random moments under load, and started again each time: every job that was
-accepted is finished, with the picture that its seed has and once, or failed with a reason.
+"""A daemon that is killed at random moments under load, and started again each time. Every
+accepted job is finished exactly once, with the picture of its seed, or fails with a reason.
 usage: kills_soak.py EXECUTABLE MODEL KILLS [SEED]"""
 import http.client
 import json
@@ -17,11 +17,11 @@ from event_source import EventSource  # noqa: E402
 EXECUTABLE, MODEL, KILLS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(1 << 32)
 BASE = {"prompt": "a blue boat", "guidance_scale": 2.5, "scheduler": "ddim", "num_inference_steps": 3}
-ORDERS_MAX = 800  # fewer than jobs are kept
+ORDERS_MAX = 800  # fewer than the queue keeps
 
 
 class Load:
-    """Orders, each with a key, and requests beside them, until the daemon is gone."""
+    """Sends orders, each with a key, and plain requests, until the daemon has ended."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -54,7 +54,7 @@ class Load:
                     d.generate({**BASE, "seed": 1})
                 time.sleep(draw.random() * 0.05)
         except (OSError, http.client.HTTPException, ValueError):
-            pass  # it was killed
+            pass  # the daemon was killed
 
 
 def follow_to_the_end(d, load):

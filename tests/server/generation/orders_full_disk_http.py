@@ -1,6 +1,6 @@
-"""Jobs that draw while the disk is full: what is drawn is kept and written once there is room, and a job can be
-cancelled meanwhile. The disk is a tmpfs of 8 MB; without the right to mount one the test is skipped.
-usage: orders_full_disk_http.py EXECUTABLE"""
+"""Jobs that draw while the disk is full. A drawn picture is kept and written once there is room;
+meanwhile a job can be cancelled. The disk is a tmpfs of 8 MB; skipped without the right to
+mount one. usage: orders_full_disk_http.py EXECUTABLE"""
 import json
 import os
 import subprocess
@@ -35,7 +35,7 @@ def order(daemon, **more):
 
 
 def begun(daemon, **more):
-    """A job that is being drawn, and from now on a full disk."""
+    """Orders a job and waits until it is being drawn, then fills the disk. Returns the job's id."""
     r = order(daemon, **more)
     check(r.status == 202, f"an order: {r.status} {r.body[:200]}")
     check(daemon.is_drawing(), "it is being drawn")
@@ -63,7 +63,7 @@ def what_is_drawn_is_written_later(daemon):
     check(daemon.generate({"prompt": "a"}).status == 200, "pictures are drawn all the while")
     r = order(daemon)
     check(r.status == 507 and r.error()["code"] == "disk_full", f"no order is taken: {r.status} {r.body[:200]}")
-    # Long enough for two more tries.
+    # 3 s are long enough for two more tries.
     ended = wait_until(lambda: job(daemon, job_id)["state"] != "running", 3)
     check(not ended, f"it does not fail for that: {job(daemon, job_id)['state']}")
     disk(daemon, False)

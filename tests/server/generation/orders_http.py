@@ -1,6 +1,5 @@
-"""POST /generate?async=1: jobs that draw, on a pipeline without a model: accepted, cancelled, repeated,
-timed out, killed, expired.
-usage: orders_http.py EXECUTABLE"""
+"""POST /generate?async=1: jobs that draw, with a pipeline without a model. They are accepted,
+cancelled, repeated, timed out, killed, expired. usage: orders_http.py EXECUTABLE"""
 import json
 import os
 import shutil
@@ -67,13 +66,14 @@ def a_job_draws_what_a_request_draws(d):
                             "output": "jpeg", "seed": image["seed"]}, {"Accept": "image/jpeg"})
         check(r.status == 200 and r.headers["content-type"] == "image/jpeg" and len(r.body) == image["bytes"],
               f"{r.status} {r.headers}")
-        # The texts in the file say which of the request's images it is; the pixels come first in neither.
+        # The files' texts differ, because they name the image's number in its request. So only the
+        # last bytes are compared.
         check(r.body[-200:] == alone.body[-200:], "the picture is the same")
     check(events[-1].kind == "state" and events[-1].number == max(e.number for e in events), "events end with it")
     check(any(e.kind == "progress" for e in events), f"{[e.kind for e in events]}")
     previews = [json.loads(e.data) for e in events if e.kind == "preview"]
     check(previews and previews[0]["b64_json"] and previews[0]["step"] in (3, 6), f"{previews[:1]}")
-    # From the middle, and from the end.
+    # Resumes the events from the middle, and from the end.
     again = EventSource(d, f"/jobs/{job['id']}/events", last_id=events[1].number)
     again.open()
     check([e.number for e in again.all()] == [e.number for e in events[2:]], "Last-Event-ID goes on")
@@ -141,7 +141,7 @@ def cancels_and_pauses(folder):
         check(d.request("POST", f"/jobs/{running[0]}/cancel").status == 200, "a running one is asked to")
         check(d.end(running[0])["state"] == "cancelled", "and stops")
         took_s = time.monotonic() - begun
-        # By the id of the request that it is, too.
+        # A job can also be cancelled by the id of its request.
         check(d.request("POST", f"/generate/{running[1]}/cancel").status == 200, "it has an id like others")
         check(d.end(running[1])["state"] == "cancelled", "and stops")
         check(d.request("POST", f"/jobs/{running[2]}/pause").status == 200, "pausing")
@@ -159,7 +159,8 @@ def cancels_and_pauses(folder):
 
 
 def a_pause_that_is_taken_back_ends_no_job(folder):
-    """Before the drawing has stopped, which it does between two steps."""
+    """The pause is taken back before the drawing has stopped, which happens only between two
+    steps."""
     with Orders(folder, step_ms=100, settings=",images=4") as d:
         running = [d.accepted(num_inference_steps=10) for _ in range(4)]
         check(wait_until(lambda: all(d.state(id) == "running" for id in running)), "all are drawn")
@@ -210,7 +211,7 @@ def kills_lose_nothing(folder):
             check(job["state"] == "succeeded" and job["result"]["images"][0]["seed"] == i, f"{job['error']}")
             check(d.files(id)[0] == "images/0.png", f"{d.files(id)}")
         check(any(d.get(f"/jobs/{id}").json()["attempts"] == 2 for id in ids), "some were begun twice")
-    # A daemon that is told to stop gives back.
+    # A daemon that is told to stop puts its jobs back.
     with Orders(folder, step_ms=20) as d:
         id = d.accepted(num_inference_steps=60)
         check(wait_until(lambda: d.state(id) == "running"), "it runs")
@@ -226,7 +227,7 @@ def column(folder, id, name):
 
 
 def who_only_waited_is_not_to_blame(folder):
-    """Behind another job, while the daemon ends again and again."""
+    """A job that waits behind another, while the daemon is killed several times."""
     with Orders(folder, step_ms=20) as d:
         first = d.accepted(num_inference_steps=500, priority=3)
         check(wait_until(lambda: d.get(f"/jobs/{first}").json()["step"] > 0), "it is drawn")
@@ -273,7 +274,7 @@ def a_job_that_loses_the_device_is_given_up(folder):
         id = d.accepted(prompt="fail:lost", num_inference_steps=1)
         check(d.process.wait(20) == 70, "status 70")
     starts = 1
-    while column(folder, id, "strikes") < 5 and starts < 9:  # the first may have been a step further
+    while column(folder, id, "strikes") < 5 and starts < 9:  # the first start may have made progress
         check(subprocess.run(d.command, capture_output=True, timeout=60).returncode == 70, "status 70")
         starts += 1
     with Orders(folder) as d:
@@ -325,7 +326,7 @@ def a_stop_waits_quietly(folder):
         id = d.accepted()
         check(wait_until(lambda: d.state(id) == "running"), "it runs")
         d.process.terminate()
-        time.sleep(1.3)  # pictures would be looked at every second
+        time.sleep(1.3)  # pictures' ages would be checked every second
         before_s = cpu_s(d)
         time.sleep(0.7)
         used_s = cpu_s(d) - before_s

@@ -1,6 +1,5 @@
-"""Jobs that draw with LoRAs: what was decided when they were accepted, and what becomes of them when a file is
-replaced or gone.
-usage: orders_loras_http.py EXECUTABLE MODEL"""
+"""Jobs that draw with LoRAs: what is fixed when a job is accepted, and what happens if a file is
+then replaced or deleted. usage: orders_loras_http.py EXECUTABLE MODEL"""
 import json
 import os
 import shutil
@@ -26,7 +25,7 @@ def end(d, id):
 
 
 def blocked(d):
-    """Eight jobs, behind which others wait."""
+    """Orders eight long jobs, behind which others must wait."""
     ids = [order(d, num_inference_steps=900, priority=-3, loras=[]) for _ in range(8)]
     check(wait_until(lambda: all(d.get(f"/jobs/{id}").json()["state"] == "running" for id in ids)), "all are drawn")
     return ids

@@ -1,6 +1,7 @@
-"""Jobs that draw and PUT /model, on a pipeline without a model: what was accepted is finished on the checkpoint
-that it was accepted for, before another one takes its place; a daemon that stops meanwhile, or comes back with
-another one, draws nothing in its place. usage: orders_switch_http.py EXECUTABLE"""
+"""Jobs that draw and PUT /model, with a pipeline without a model. Accepted jobs are finished
+with the checkpoint for which they were accepted, before another replaces it. If the daemon
+stops meanwhile, or starts again with another checkpoint, it draws none of them with that one.
+usage: orders_switch_http.py EXECUTABLE"""
 import json
 import os
 import shutil
@@ -54,7 +55,8 @@ class Switched(Daemon):
         check(self.switch()["state"] == state, f"{self.switch()}")
 
     def drawn_by(self, ids):
-        """What each of the jobs was drawn with, or why it was not."""
+        """Returns the checkpoints that the jobs were drawn with, or the reasons why they were
+        not drawn."""
         jobs = [self.job(id, 60) for id in ids]
         return {job["result"]["model"] if job["state"] == "succeeded" else str(job["error"]) for job in jobs}
 
@@ -70,7 +72,7 @@ def prepare():
 
 
 def what_was_accepted_is_finished(old, new):
-    """Eight are drawn at a time, for as long as they are not cancelled: the others wait."""
+    """Eight jobs are drawn at a time until they are cancelled; the others wait."""
     with Switched(prepare(), old) as d:
         paused = d.accepted(num_inference_steps=999)
         check(wait_until(lambda: d.job(paused)["step"] > 0), "one is drawn")
@@ -116,7 +118,7 @@ def one_that_comes_too_late(d, id, old, new):
 
 
 def a_load_that_fails():
-    """The old one was gone: it is loaded again."""
+    """The old checkpoint was unloaded, so it is loaded again."""
     with Switched(prepare(), HEAVY) as d:
         ids = [d.accepted(seed=i) for i in range(9)]
         long = d.accepted(**ENDLESS)
@@ -134,7 +136,7 @@ def a_load_that_fails():
 
 
 def what_waits_has_not_ended():
-    """A job that finds no checkpoint is begun again and again, until there is one."""
+    """A job that finds no checkpoint is tried again until there is one."""
     with Switched(prepare(), HEAVY) as d:
         paused = d.accepted(num_inference_steps=999)
         check(wait_until(lambda: d.job(paused)["step"] > 0), "it is drawn")
@@ -158,7 +160,7 @@ def what_waits_has_not_ended():
 
 
 def it_stops_meanwhile():
-    """Also with somebody who waits for the end of the switch."""
+    """Also while a client waits for the end of the switch."""
     folder = prepare()
     with Switched(folder, OLD) as d:
         ids = [d.accepted(seed=i, **ENDLESS) for i in range(10)]
@@ -177,7 +179,7 @@ def it_stops_meanwhile():
         for id in ids:
             d.ask(id, "cancel")
         d.put(NEW)
-        d.over()  # which waits no longer for them
+        d.over()  # the switch does not wait for cancelled jobs
 
 
 def it_comes_back_with_another(folder):

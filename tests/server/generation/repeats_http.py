@@ -1,6 +1,6 @@
-"""POST /generate with an Idempotency-Key, on a pipeline without a model: one drawing and one answer for the
-same request, a 409 for another.
-usage: repeats_http.py EXECUTABLE"""
+"""POST /generate with an Idempotency-Key, with a pipeline without a model: the same request gets
+one drawing and one answer, another request with that key gets a 409. usage: repeats_http.py
+EXECUTABLE"""
 import os
 import sys
 import threading

@@ -1,5 +1,5 @@
-/* How long an answer is kept for the same Idempotency-Key, and for whom. The clock is put forward,
- * nothing sleeps. */
+/* How long an answer is kept for the same Idempotency-Key, and for whom. The test moves the clock
+ * forward instead of sleeping. */
 #include "server/generation/repeats.h"
 
 #include "tests/check.h"
@@ -26,7 +26,7 @@ static struct repeats *make(void) {
     return repeats;
 }
 
-/* A reference; NULL: it was refused. `what` stands for the request. */
+/* Returns a reference, or NULL if the request was refused. `what` represents the request. */
 static struct repeat *begin(
     struct repeats *repeats, const char *caller, const char *key, char what, bool *known) {
     const struct digest request = { .bytes = { (uint8_t)what } };
@@ -41,7 +41,7 @@ static void answer(struct repeat *repeat) {
     char bytes[] = "an answer";
     const struct generation_body body = { .bytes = bytes, .size = sizeof(bytes) };
     if (!repeat)
-        return; /* it was refused, which is said */
+        return; /* refused; begin() has checked the error */
     repeat_end(repeat, &body, NULL);
     repeat_unref(repeat);
 }
@@ -50,7 +50,7 @@ static bool is_known(struct repeats *repeats, const char *caller, const char *ke
     bool known = false;
     struct repeat *repeat = begin(repeats, caller, key, what, &known);
     CHECK(repeat, "%s's %s was refused", caller, key);
-    if (repeat && !known) { /* as if it had been cancelled: it is forgotten */
+    if (repeat && !known) { /* forgotten, as if it was cancelled */
         struct error why;
         error_set(&why, ERROR_CANCELLED, "cancelled");
         repeat_end(repeat, NULL, &why);

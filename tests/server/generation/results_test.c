@@ -1,5 +1,5 @@
-/* How long the pictures of jobs stay, whatever becomes of the system's clock. Both clocks are put
- * forward, nothing sleeps. */
+/* How long the pictures of jobs are kept, even if the system's clock is changed. The test moves
+ * both clocks instead of sleeping. */
 #include "server/generation/results.h"
 
 #include "base/file.h"
@@ -15,7 +15,7 @@
 #define DAY_S INT64_C(86400)
 #define MAX_AGE_S 3600
 
-/* Beside what passes: how far the system's clock is set, and how much time has passed. */
+/* set_s: how far the system's clock is changed. passed_s: additional time that has passed. */
 static int64_t set_s, passed_s;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *out);
@@ -27,7 +27,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *out) {
     return result;
 }
 
-/* A job that has succeeded, whose one picture lies in its folder. */
+/* Makes a job that has succeeded, with one picture in its folder. */
 static void draw(struct queue *queue, const char *state, char id[JOB_ID_BYTES]) {
     struct error err = { 0 };
     const struct job_order order = { .type = GENERATE_JOB_TYPE, .request = "{}" };
@@ -75,7 +75,7 @@ static void pictures_age_by_time_that_passes(void) {
         CHECK(has_picture(state, first), "the clock is set by %lld s: its pictures are gone",
             (long long)set_s);
     }
-    /* Drawn, and the clock is set before the next look. */
+    /* A picture is drawn, and the clock is changed before the next check. */
     draw(queue, state, later);
     set_s = 10 * DAY_S;
     passed_s += 60;
@@ -91,7 +91,7 @@ static void pictures_age_by_time_that_passes(void) {
     printf("compared: a picture stays for %d s whatever the clock is set to, and no longer\n",
         MAX_AGE_S);
 
-    /* After the next start there is the system's clock alone. */
+    /* After a restart only the system's clock is left. */
     results_ages_finish(&ages);
     set_s += MAX_AGE_S;
     results_sweep(queue, &options, &ages);

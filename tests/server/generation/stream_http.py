@@ -1,4 +1,4 @@
-"""POST /generate as a stream of events, and cancelling it, on a pipeline without a model.
+"""POST /generate as a stream of events, and cancelling it, with a pipeline without a model.
 usage: stream_http.py EXECUTABLE"""
 import base64
 import os
@@ -38,7 +38,8 @@ def a_stream_has_progress_and_the_result(d):
 
 
 def who_waits_is_told_its_place(d):
-    # One may begin between two that come, where the image before it leaves room; not every time.
+    # If there is room, one of the three may begin before the next arrives, so several tries may be
+    # needed.
     tries = []
     while [1, 2, 3] not in tries and len(tries) < 10:
         tries.append(places_of_three(d))
@@ -75,7 +76,7 @@ def previews_come_on_the_way(d):
         previews = [e.json() for e in events if e.kind == "preview"]
         check(all(set(p) == {"image", "step", "steps", "b64_json", "format", "width", "height"}
                   for p in previews), f"{previews[:1]}")
-        # Those of one image may be passed over, if the reader is slow; none comes twice.
+        # A slow reader may miss previews of an image, but none comes twice.
         seen = [(p["image"], p["step"]) for p in previews]
         check(set(seen) <= {(i, step) for i in (0, 1) for step in (4, 8)} and len(seen) == len(set(seen)) and
               {i for i, _ in seen} == {0, 1}, f"{seen}")
@@ -89,7 +90,7 @@ def previews_come_on_the_way(d):
 
 
 def whose_turn_it_is(executable):
-    """A short request passes a long one, unless the daemon is told to draw them one by one."""
+    """A short request overtakes a long one, unless --one-at-a-time is given."""
     for extra in ([], ["--one-at-a-time"]):
         with Daemon(executable, "fake,step_ms=20", extra=extra) as d:
             long = Stream(d, {"prompt": "a", "num_inference_steps": 900, "stream": True})  # 18 s

@@ -1,5 +1,5 @@
-/* Accept headers as RFC 9110 has them: the examples of section 12.5.1, the grammar of quality
- * values of section 12.4.2, and what browsers send. */
+/* Accept headers as in RFC 9110: the examples of section 12.5.1, the grammar of quality values of
+ * section 12.4.2, and the headers of browsers. */
 #include "server/http/accept.h"
 #include "tests/check.h"
 
@@ -23,9 +23,9 @@ static const struct {
     { "text/plain;format=fixed;q=0.4, text/plain;q=0.7, */*;q=0.5", "text/plain", 700 },
     { "text/*;q=0.3, text/plain;q=0.7, */*;q=0.5", "text/html", 300 },
     { "text/*;q=0.3, text/plain;q=0.7, */*;q=0.5", "image/jpeg", 500 },
-    /* Not in the RFC's sense, but sent by clients that mean any: */
+    /* Invalid by the RFC, but sent by clients that mean any type: */
     { "application/json; charset=utf-8", "application/json", 1000 },
-    /* No header is any type. */
+    /* Without the header, any type is accepted. */
     { NULL, "image/png", 1000 },
     { "", "image/png", 1000 },
     { "*/*", "image/png", 1000 },
@@ -51,12 +51,12 @@ static const struct {
     /* Optional white space, empty elements of the list (5.6.1). */
     { ", ,image/png ; q=0.5 ,", "image/png", 500 },
     { "image/png\t;\tq=0.5\t,text/html", "image/png", 500 },
-    /* 5.6.4: in a quoted string nothing separates. */
+    /* 5.6.4: separators inside a quoted string do not count. */
     { "text/html;x=\"a,image/png;q=1\";q=0.5", "image/png", 0 },
     { "text/html;x=\"a,b;q=1\";q=0.5", "text/html", 500 },
     { "text/html;x=\"\\\"\";q=0.5", "text/html", 500 },
     { "text/html;x=\"", "text/html", 1000 },
-    /* No ranges at all. */
+    /* Not a media range at all. */
     { "image", "image/png", 0 },
     { "image/", "image/png", 0 },
     { "/png", "image/png", 0 },

@@ -1,5 +1,5 @@
-/* Who gives way when the room for bodies is gone. The clock is the test's own; what a client sends
- * is a piece of `piece`. */
+/* Which bodies are dropped when the room for bodies is full. The test has its own clock; the
+ * clients' bytes come from `piece`. */
 #include "server/http/bodies.h"
 
 #include "base/limits.h"
@@ -23,7 +23,7 @@ static struct bodies *make(void) {
     return bodies;
 }
 
-/* In pieces, as the library hands them over. */
+/* Appends in pieces, as the library delivers them. */
 static bool send_some(struct bodies *bodies, struct body *body, size_t bytes, int64_t now_ms) {
     struct error err = { 0 };
     bool taken = true;
@@ -44,7 +44,7 @@ static bool is_whole(struct bodies *bodies, struct body *body, size_t wanted) {
     return whole;
 }
 
-/* Room is counted by what has come, up to a MiB more, and never beyond what was announced. */
+/* A body counts with the bytes received and up to a MiB more, but never more than it announced. */
 static void what_has_come_is_counted(void) {
     static const size_t sizes[] = { 1, 100, 4096, 70000, 3 * MIB / 2, 3 * MIB };
     struct bodies *bodies = make();
@@ -66,7 +66,7 @@ static void what_has_come_is_counted(void) {
     bodies_destroy(bodies);
 }
 
-/* Large ones that never end take all there is for them; small ones have their own. */
+/* Large bodies that never end fill their part of the room; small ones have their own part. */
 static void small_ones_come_through(void) {
     struct bodies *bodies = make();
     struct body *large[4], *small[64];
@@ -80,8 +80,8 @@ static void small_ones_come_through(void) {
             send_some(bodies, body, MIB, now) && is_whole(bodies, body, MIB), "beside large ones");
         bodies_drop(bodies, body);
     }
-    /* Small ones that never end, of the same caller: the one that is silent for longest gives way.
-     */
+    /* The same caller's small bodies never end either: the one that has been silent for longest is
+     * dropped. */
     for (int i = 0; i < 64; i++) {
         small[i] = bodies_add(bodies, MIB, &bob, 100 + i);
         CHECK(send_some(bodies, small[i], MIB - 1, 100 + i), "small %d", i);
@@ -103,8 +103,8 @@ static void small_ones_come_through(void) {
     bodies_destroy(bodies);
 }
 
-/* A small one that is silent for longest, beside large ones that fill their room: the large ones
- * give way to each other. */
+/* A small body has been silent for longest, and large ones fill their part of the room. A new large
+ * body replaces a large one, not the small one. */
 static void small_ones_keep_what_is_theirs(void) {
     struct bodies *bodies = make();
     struct body *small = bodies_add(bodies, MIB, &alice, 0), *large[4];
@@ -128,7 +128,8 @@ static void small_ones_keep_what_is_theirs(void) {
     bodies_destroy(bodies);
 }
 
-/* Four of a caller that fill the room: a byte now and then is no sign of life, 64 KiB are. */
+/* Four large bodies of one caller fill the room. Sending a byte now and then does not count as
+ * progress; sending 64 KiB does. */
 static void the_slowest_large_one_gives_way(void) {
     struct bodies *bodies = make();
     struct body *large[4];
@@ -137,7 +138,7 @@ static void the_slowest_large_one_gives_way(void) {
         CHECK(send_some(bodies, large[i], MIB, 0), "large %d", i);
         CHECK(send_some(bodies, large[i], MIB / 2, 1000), "large %d", i);
     }
-    for (int64_t now = 1000; now < 5000; now += 10) { /* a byte each, and one that goes on */
+    for (int64_t now = 1000; now < 5000; now += 10) { /* three trickle, the fourth makes progress */
         for (int i = 0; i < 3; i++)
             if (now % 1000 == 0 && !send_some(bodies, large[i], 1, now))
                 CHECK(false, "nobody needs room yet");
@@ -163,7 +164,8 @@ static void the_slowest_large_one_gives_way(void) {
     bodies_destroy(bodies);
 }
 
-/* All are fast. A lone caller has all the room and no more; another one gets a fair share of it. */
+/* All bodies are fast. A lone caller gets all the room and no more; a second caller gets a fair
+ * share of it. */
 static void callers_share_the_room(void) {
     struct bodies *bodies = make();
     struct body *of_alice[5], *of_bob[5];
@@ -190,7 +192,7 @@ static void callers_share_the_room(void) {
     bodies_destroy(bodies);
 }
 
-/* What a handler reads stays, however long that takes. */
+/* A complete body is never dropped while a handler reads it. */
 static void complete_ones_do_not_give_way(void) {
     struct bodies *bodies = make();
     struct body *large[4];
@@ -220,7 +222,8 @@ static void *come_and_go(void *argument) {
     return NULL;
 }
 
-/* For ThreadSanitizer and AddressSanitizer: bodies of one thread give way to those of others. */
+/* For ThreadSanitizer and AddressSanitizer: bodies of one thread are dropped in favour of other
+ * threads'. */
 static void threads_take_it_from_each_other(void) {
     struct bodies *bodies = make();
     pthread_t threads[6];

@@ -1,6 +1,6 @@
-/* Who gives way when all places are taken, and who is reported to have left. Sockets are pairs
- * within this process, and nobody reads them: what a connection's thread would have done is done
- * here. */
+/* Which connection is closed when all places are taken, and which clients are reported to have
+ * left. The sockets are pairs within this process; the test does what a connection's thread would
+ * do. */
 #include "server/http/connections.h"
 
 #include "base/monotonic.h"
@@ -20,14 +20,14 @@ static void sleep_ms(int ms) {
     nanosleep(&time, NULL);
 }
 
-/* Whether our side has been told that the connection ends. */
+/* Whether the client's side sees that the connection was closed. */
 static bool is_shut(int client) {
     char byte;
     return recv(client, &byte, 1, MSG_DONTWAIT) == 0;
 }
 
-/* A request whose bytes nobody has read yet keeps its place, though nothing has been heard of its
- * connection for long; once they are read and no more come, it gives way. */
+/* A request that has arrived but was not read yet keeps its place, even if its connection was
+ * silent for long. Once it was read and nothing more comes, the connection is closed. */
 static void what_has_come_is_not_idle(void) {
     struct connections *connections;
     struct error err = { 0 };
@@ -61,8 +61,8 @@ static void note(void *watched) {
     sem_post(&gone);
 }
 
-/* One after another on the same connection's place, as fast as they are seen: looks at every tenth
- * of a second see one each. */
+/* Clients leave one after the other in the same place. Polling ten times a second would report only
+ * ten of them per second. */
 static void who_leaves_is_reported_at_once(void) {
     enum { CLIENTS = 20 };
     struct connections *connections;
@@ -77,7 +77,8 @@ static void who_leaves_is_reported_at_once(void) {
         CHECK(connections_take_place(connections, &busy), "a place");
         struct connection *c = connections_add(connections, pair[0]);
         connections_watch(connections, c, &gone);
-        connections_enter(connections, c, CONNECTION_IDLE); /* an answer, and the next request */
+        connections_enter(
+            connections, c, CONNECTION_IDLE); /* an answer was sent; the next request begins */
         connections_watch(connections, c, &gone);
         close(pair[1]);
         sem_wait(&gone);

@@ -1,5 +1,5 @@
-"""Two hundred kinds of garbage, many times over: the daemon serves on, its memory and its open files do
-not grow. usage: garbage.py EXECUTABLE"""
+"""Two hundred kinds of garbage, sent many times: the daemon continues to serve, and neither its
+memory nor its open files grow. usage: garbage.py EXECUTABLE"""
 import json
 import os
 import random
@@ -9,8 +9,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from daemon import Daemon, check, done, generate_bytes, wait_until  # noqa: E402
 
 KINDS = 200
-GROWTH_MAX_KB = 1024  # of resident memory, from the first round to the last
-GROWTH_MAX_KB_ASAN = 65536  # which keeps freed memory aside
+GROWTH_MAX_KB = 1024  # growth of resident memory over all rounds
+GROWTH_MAX_KB_ASAN = 65536  # it holds back freed memory
 
 VALID = {"prompt": "a cat", "negative_prompt": "b", "width": 64, "height": 64,
          "num_inference_steps": 3, "guidance_scale": 7.5, "seed": 1, "num_images": 1,
@@ -68,7 +68,7 @@ def cut_request(r):
 
 
 def promised_body(r):
-    """A large Content-Length, and a client that leaves."""
+    """Announces a large Content-Length, then leaves."""
     return generate_bytes(VALID, b"").replace(b"Content-Length: ", b"Content-Length: 99999")
 
 
@@ -77,7 +77,7 @@ MAKERS = [wrong_field, flipped_body, cut_body, nested, random_bytes, random_body
 
 
 def throw(d, data):
-    """Sends, reads what comes at once, and leaves, as a rude client does."""
+    """Sends, reads what comes at once, and leaves."""
     with d.connect() as s:
         s.settimeout(0.05)
         try:

@@ -1,5 +1,6 @@
-"""What raw bytes get from the real daemon: one row each for what libmicrohttpd 0.9.75 lets through, and
-for the other ways into a server on the loopback address. usage: guard_socket.py EXECUTABLE"""
+"""How the real daemon answers raw bytes: one row for each malformed request that libmicrohttpd
+0.9.75 accepts, and for the other ways of reaching a server on the loopback address. usage:
+guard_socket.py EXECUTABLE"""
 import json
 import os
 import sys
@@ -22,12 +23,12 @@ def get(target, headers=H):
 
 
 DROPPED = 0  # closed without an answer
-# What the library refuses before we see it gets its own HTML.
+# Requests that the library itself refuses, with its own HTML, before we see them.
 BY_THE_LIBRARY = ["no version", "a version to come",
                   "a header without a colon", "a NUL in a name", "a space after the version",
                   "headers of 300 KB"]
 
-# what, bytes, status, must the connection close
+# what, bytes, status, whether the connection must close
 ROWS = [
     ("a plain GET", get(b"/health"), 200, False),
     ("length and chunks, with a request smuggled behind",
@@ -134,8 +135,8 @@ ROWS = [
 
 
 def check_lengths(d, folder):
-    """A length that is none, among clients whose heads are not complete: each gets the one answer that is
-    its own, in its path's words, and a line of the access log."""
+    """Invalid lengths, among clients whose heads are incomplete. Each gets exactly its own
+    answer, in the form of its path's API, and a line in the access log."""
     waiting = [d.connect() for _ in range(40)]
     for i, s in enumerate(waiting):
         s.sendall(b"GET /health HTTP/1.1\r\n" + H + b"X-Request-Id: waits-%d\r\n" % i)
@@ -164,7 +165,7 @@ def check_lengths(d, folder):
     def read():
         with open(folder + "/log") as f:
             return [json.loads(line) for line in f.read().split("\n") if line]
-    wait_until(lambda: len(read()) >= 101)  # 60, 40 and the one; each is written when its connection ends
+    wait_until(lambda: len(read()) >= 101)  # 60, 40 and one more; written when connections end
     lines = read()
     logged = {line["id"]: (line["target"], line["status"]) for line in lines if line["id"].startswith("wrong-")}
     wanted = {f"wrong-{i}": (paths[i % 4].decode(), status[i % 4]) for i in range(60)}

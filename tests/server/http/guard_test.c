@@ -1,5 +1,5 @@
-/* The guard's verdict on single requests, each row a case of RFC 9112, of the Fetch standard, or of
- * what libmicrohttpd lets through. The same rows run over real sockets in guard_socket.py. */
+/* The guard's verdict on single requests. Each row is a case of RFC 9112, of the Fetch standard, or
+ * of what libmicrohttpd lets through. guard_socket.py runs the same rows over real sockets. */
 #include "server/http/guard/guard.h"
 
 #include "tests/check.h"
@@ -11,7 +11,7 @@ struct guard_case {
     size_t target_length; /* 0: strlen */
     const char *headers[MAX_HEADERS][2];
     int status;                            /* 0: passes */
-    enum { HELD, STREAMED, NO_BODY } body; /* of the route */
+    enum { HELD, STREAMED, NO_BODY } body; /* how the route takes its body */
 };
 
 #define HOST                                                                                       \

@@ -1,7 +1,7 @@
-"""What HTTP, JSON, the queue and the engine cost beside the models: clients that keep requests going
-at a daemon whose steps do nothing. Prints microseconds for each image and step, of the daemon's
-processor time and by the clock (the clients' own work on the same processors included); the bar is
-50. usage: http_bench.py FAKE_LATENTD [REQUESTS [IN_FLIGHT]]"""
+"""The cost of HTTP, JSON, the queue and the engine, without the models. Clients keep requests in
+flight at a daemon whose steps do nothing. Prints microseconds per image and step: the
+daemon's processor time, and by the clock (which includes the clients' own work on the same
+processors). The limit is 50. usage: http_bench.py FAKE_LATENTD [REQUESTS [IN_FLIGHT]]"""
 import os
 import re
 import sys
@@ -16,7 +16,8 @@ ROWS = [(4, "latent", 1), (25, "latent", 1), (25, "latent", 8), (25, "png", 1)]
 
 
 def processor_seconds(pid):
-    """Of all its threads. /proc/PID/stat knows hundredths of a second only."""
+    """Returns the processor time of all its threads; /proc/PID/stat has only hundredths of a
+    second."""
     tasks = f"/proc/{pid}/task"
     nanoseconds = 0
     for task in os.listdir(tasks):
@@ -26,7 +27,7 @@ def processor_seconds(pid):
 
 
 def exchange(s, data):
-    """One answer on a connection that stays."""
+    """Makes one request on a kept-alive connection."""
     s.sendall(data)
     got = b""
     while b"\r\n\r\n" not in got:
@@ -40,7 +41,7 @@ def exchange(s, data):
 
 
 def measure(d, data, requests, in_flight):
-    """Seconds for each request: the daemon's processor time, and by the clock."""
+    """Returns the seconds per request: the daemon's processor time, and by the clock."""
     def client():
         with d.connect() as s:
             for _ in range(requests // in_flight):
@@ -63,7 +64,7 @@ def main():
         with Daemon(sys.argv[1], f"fake,images={images}", extra=["--log-level", "warning"]) as d:
             data = generate_bytes({"prompt": "a red house on green hills", "seed": 1,
                                    "output": output, "num_inference_steps": steps})
-            measure(d, data, in_flight, in_flight)  # whatever is done once
+            measure(d, data, in_flight, in_flight)  # does all one-time work
             busy, clock = (1e6 * s / steps for s in measure(d, data, requests, in_flight))
             print(f"{steps} steps, {output} of 64x64, {images} images a call, {in_flight} requests in "
                   f"flight: {busy:.1f} us of processor time an image-step, {clock:.1f} by the clock; "

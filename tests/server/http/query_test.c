@@ -1,4 +1,5 @@
-/* The query of a target: what is taken, what is refused, and by which name. */
+/* The query of a request's target: what is accepted, what is refused, and which name the error
+ * gives. */
 #include "server/http/query.h"
 #include "tests/check.h"
 
@@ -43,7 +44,8 @@ int main(void) {
     refuses("/x?a=%4", "a", "rightly escaped");
     refuses("/x?a=%", "a", "rightly escaped");
     refuses("/x?a=%zz", "a", "rightly escaped");
-    refuses("/x?a=%4&bc=1", "a", "rightly escaped"); /* not the digits behind the ampersand */
+    refuses(
+        "/x?a=%4&bc=1", "a", "rightly escaped"); /* "%4&b" is no escape, despite its hex digits */
     refuses("/x?a=%00", "a", "rightly escaped");
     refuses("/x?a=1&a=1", "a", "given twice");
     refuses("/x?b=1", "query", "b is not allowed; one of a, bc");

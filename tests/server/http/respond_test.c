@@ -1,4 +1,4 @@
-/* What respond.c hands to libmicrohttpd, whose functions stand in for it here. */
+/* What respond.c passes to libmicrohttpd. The test replaces libmicrohttpd's functions. */
 #include "server/http/respond.h"
 
 #include "server/http/caller.h"
@@ -56,7 +56,7 @@ const union MHD_ConnectionInfo *MHD_get_connection_info(
     return NULL;
 }
 
-/* The engine's, which is not there (-Wl,--wrap). */
+/* Replaces the engine's function (-Wl,--wrap); there is no engine here. */
 static double wait_s;
 static uint64_t asked_for;
 double __wrap_engine_wait_s(struct engine *engine, uint64_t caller);
@@ -66,7 +66,7 @@ double __wrap_engine_wait_s(struct engine *engine, uint64_t caller) {
     return wait_s;
 }
 
-/* The values of a header, joined by '|'. */
+/* Returns the values of a header, joined by '|'. */
 static const char *values(const char *name) {
     static char text[256];
     text[0] = 0;
@@ -118,7 +118,7 @@ static void a_route_s_headers_replace_the_usual_ones(void) {
     CHECK_STRING(values("Connection"), "close");
 }
 
-/* FastAPI's, which has a status of its own for a wrong field. */
+/* FastAPI's form of an error, with its own status for a wrong field. */
 static json_t *detail_json(const struct error *err, const char *code, int *status) {
     if (*status == 400)
         *status = 422;
@@ -148,7 +148,8 @@ static void a_dialect_has_errors_of_its_own(void) {
     CHECK_STRING(answer.body, "{\"detail\":\"no\",\"loc\":\"\",\"type\":\"not_found\"}");
 }
 
-/* The openai package tries again on a 409 and on every status above 499, unless it is told. */
+/* The openai package retries after a 409 and after every status above 499, unless a header tells it
+ * not to. */
 static void what_would_be_refused_again_says_so(void) {
     static const struct {
         enum error_code code;

@@ -1,4 +1,4 @@
-/* Paths, methods and content types of a route. */
+/* Routes: paths, methods and content types. */
 #include "server/routes/routes.h"
 
 #include "tests/check.h"
@@ -109,7 +109,7 @@ static void content_types_are_compared_whole(void) {
     CHECK(route_takes(&file, "application/octet-stream"), "a file's type");
 }
 
-/* RFC 2046, 5.1.1, less what only quoted boundaries could have. */
+/* RFC 2046, 5.1.1, without the characters that only a quoted boundary may have. */
 static void forms_have_a_boundary(void) {
     static const struct {
         const char *type;

@@ -1,6 +1,6 @@
-"""Clients that take their time on purpose. The HTTP library's own timeout only sees silence; these send
-a byte now and then, and must lose their connection all the same, while others are served.
-usage: slow_clients.py EXECUTABLE"""
+"""Clients that are slow on purpose. The HTTP library's own timeout detects only silence. These
+send a byte now and then and must still lose their connection, while others are served. usage:
+slow_clients.py EXECUTABLE"""
 import os
 import select
 import sys
@@ -15,7 +15,8 @@ HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 200
 
 
 def trickle(s, data, results, name):
-    """A byte every half second until the server hangs up; how long that took."""
+    """Sends a byte every half second until the server closes the connection, and stores how long
+    that took."""
     begun = time.monotonic()
     for i in range(len(data)):
         try:
@@ -33,7 +34,7 @@ def trickle(s, data, results, name):
 with Daemon(sys.argv[1]) as d:
     results = {}
     fresh, silent, kept, between = d.connect(), d.connect(), d.connect(), d.connect()
-    # one that was served before, and then begins to trickle
+    # A connection that was served before, and then begins to trickle.
     kept.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     check(kept.recv(4096).startswith(b"HTTP/1.1 200"), "served first")
     threads = [threading.Thread(target=trickle, args=a) for a in

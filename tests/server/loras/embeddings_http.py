@@ -1,5 +1,5 @@
-"""Textual inversion and encoded prompts over HTTP on the bundled checkpoint, and prompts of AUTOMATIC1111's
-syntax as pictures tell of them. usage: embeddings_http.py EXECUTABLE MODEL"""
+"""Textual inversion and prompt embeddings over HTTP with the bundled checkpoint, and the effect
+of AUTOMATIC1111's prompt syntax on the picture. usage: embeddings_http.py EXECUTABLE MODEL"""
 import base64
 import json
 import os
@@ -66,7 +66,8 @@ def embeddings(d, folder):
 
 
 def encoded(d):
-    """What is encoded as zeros is drawn, whatever its length, and said back as its shape."""
+    """Embeddings of zeros draw the same picture at every length. The answer repeats only their
+    shape."""
     def embeds(tokens):
         return {"b64": base64.b64encode(bytes(tokens * 128 * 4)).decode(), "shape": [1, tokens, 128]}
     fields = {k: v for k, v in DRAW.items() if k != "prompt"}
@@ -86,7 +87,8 @@ def encoded(d):
 
 
 def infotext(d):
-    """A weighted prompt is said as it came, and its parameters draw the same again."""
+    """The infotext has a weighted prompt unchanged, and its parameters draw the same picture
+    again."""
     prompt = "a (red:1.4) house, [snow] BREAK ((night)) :1.25"
     fields = {**DRAW, "prompt": prompt, "negative_prompt": "(dark:0.5)", "prompt_syntax": "a1111"}
     r = d.generate(fields, {"Accept": "image/png"})

@@ -1,5 +1,5 @@
-"""Adapters over HTTP on the bundled checkpoint: sent, listed, used, changed, taken away, and all that
-can be wrong with them. usage: loras_http.py EXECUTABLE MODEL"""
+"""Adapters over HTTP with the bundled checkpoint: uploads, lists, uses, changes and deletes
+them, and checks the errors. usage: loras_http.py EXECUTABLE MODEL"""
 import base64
 import contextlib
 import json
@@ -26,7 +26,7 @@ DRAW = {"prompt": "a red house on green hills", "seed": 3, "num_inference_steps"
 
 
 class Folder(Daemon):
-    """A daemon with an empty folder of adapters."""
+    """A daemon with an adapter folder that is empty at first."""
 
     def __init__(self, *extra):
         self.folder = tempfile.mkdtemp()
@@ -59,7 +59,7 @@ class Folder(Daemon):
 
 
 def refused(r, status, param=None, words=""):
-    """What the answer says of it."""
+    """Checks that the answer is this error. Returns its message."""
     error = r.error() if r.body else {}
     check(r.status == status and (not param or error.get("param") == param) and
           words in error.get("message", "") and error.get("code"),
@@ -69,7 +69,7 @@ def refused(r, status, param=None, words=""):
 
 @contextlib.contextmanager
 def loads(d, count):
-    """That many adapters are loaded meanwhile, by what the daemon counts."""
+    """Checks by the daemon's metrics that the body of the `with` loads this many adapters."""
     before = figures(d)
     yield
     name, grown = "sd_lora_load_seconds", figures(d)
@@ -196,7 +196,7 @@ def wrong_uploads_change_nothing(d, snow):
 def half_an_upload_is_taken_back(d):
     head = b"PUT /loras/half%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     before = d.rss_kb()
-    held = [d.connect() for _ in range(8)]  # more than there are threads
+    held = [d.connect() for _ in range(8)]  # more than the daemon has threads
     for number, s in enumerate(held):
         s.sendall(head % (number, 256 << 20) + bytes(8 << 20))
     check(wait_until(lambda: sum(os.stat(os.path.join(d.folder, f)).st_size for f in d.files()) >=
@@ -215,7 +215,7 @@ def half_an_upload_is_taken_back(d):
 
 @contextlib.contextmanager
 def keeps_sending(s):
-    """Sends a byte now and then, however long what is done meanwhile takes."""
+    """Sends a byte every 0.2 s during the body of the `with`."""
     ended = threading.Event()
 
     def send():
@@ -258,7 +258,8 @@ def too_large_is_said_early():
 
 
 def copies_have_to_fit():
-    """What is no product of two thin matrices takes the room of the weights that it changes."""
+    """An adapter that is not a product of two thin matrices (LoHa) needs copies of the weights
+    it changes. These count as adapter memory."""
     dense = kohya_loha(model, 3)
     with Folder() as d:
         check(d.put("dense", dense).status == 201 and d.put("snow", SNOW).status == 201, "both are sent")
@@ -286,7 +287,7 @@ def copies_have_to_fit():
         listing = d.get("/loras").json()
         check(listing["limit_bytes"] == 1 << 20 and listing["resident_bytes"] <= 1 << 20, f"{listing}")
         check(all(l["error"] is None for l in listing["loras"]), f"{listing}")
-        # A request lets go of its adapters after its answer was sent.
+        # A request releases its adapters only after its answer is sent.
         check(wait_until(lambda: all(l["users"] == 0 for l in d.get("/loras").json()["loras"])), f"{listing}")
         check(d.latents(loras=[{"name": "snow"}]) == snow and d.latents() == plain, "all others are drawn")
 

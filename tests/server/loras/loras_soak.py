@@ -1,7 +1,8 @@
-"""Adapters sent, let go, loaded and taken away CYCLES times while requests keep coming: every answer
-must be what the version it names draws alone, bit for bit, requests that name none what they always
-were, and memory flat but for the encoded texts that are kept, of which each version has its own, up to
-a limit. usage: loras_soak.py EXECUTABLE MODEL CYCLES"""
+"""Uploads, unloads, loads and deletes adapters CYCLES times while clients draw. Every picture
+must be, bit for bit, what the adapter version named in the answer draws alone; requests
+without an adapter must draw the plain picture. Memory must stay flat, apart from the cache of
+encoded texts: each version has its own texts, and a limit bounds them all. usage:
+loras_soak.py EXECUTABLE MODEL CYCLES"""
 import json
 import os
 import re
@@ -27,7 +28,7 @@ class Soak:
     def __init__(self, daemon):
         self.daemon = daemon
         self.file_of = {}  # version: index into FILES
-        self.answers = {}  # (version, weight; or None): the latents seen, as a set
+        self.answers = {}  # (version, weight), or None: set of latents seen
         self.counted = {"drawn": 0, "refused": 0}
         self.lock = threading.Lock()
         self.stop = threading.Event()
@@ -44,7 +45,8 @@ class Soak:
             self.file_of[version] = index
 
     def draw(self, **fields):
-        """The picture's latents and what it was drawn with: None or (version, weight)."""
+        """Returns the picture's latents and the adapter it was drawn with: None or (version,
+        weight). Returns (response, None) on an error."""
         r = self.daemon.generate({**DRAW, **fields})
         if r.status != 200:
             return r, None
@@ -55,11 +57,12 @@ class Soak:
     def client(self, number):
         try:
             self.draw_on(number)
-        except Exception as e:  # which a thread would keep to itself
+        except Exception as e:  # a thread would not report it
             check(False, f"client {number}: {e!r}")
 
     def draw_on(self, number):
-        """Draws with either name, or none; a name is refused only while it is away."""
+        """Draws with either name or none, in turn. Only "right" may be refused: it is the one
+        that gets deleted."""
         turn = number
         while not self.stop.is_set():
             turn += 1
@@ -76,7 +79,8 @@ class Soak:
                           name == "right", f"{name}: {latents.status} {latents.body[:300]}")
 
     def cycle(self, turn):
-        """Replaces a name; now and then lets it go from memory, reads the folder, or takes it away."""
+        """Replaces one adapter. In some turns also unloads or loads it, rescans the folder, or
+        deletes it and uploads it again."""
         name = NAMES[turn % 2]
         self.put(name, turn % len(FILES))
         if turn % 3 == 0:
@@ -85,13 +89,13 @@ class Soak:
             self.change("POST", name, json.dumps({"loaded": True}))
         if turn % 7 == 0:
             check(self.daemon.request("POST", "/loras/rescan").status == 200, "rescan")
-        if turn % 10 == 9:  # "right" only
+        if turn % 10 == 9:  # only "right": every tenth turn is odd
             self.change("DELETE", name)
             self.put(name, turn % len(FILES))
 
 
 def memory(daemon):
-    """KiB: the texts that are kept, and what is resident beside them."""
+    """Returns the KiB of cached texts and the KiB of all other resident memory."""
     metrics = daemon.get("/metrics").body.decode()
     texts = int(re.search(r"^sd_text_cache_bytes (\d+)$", metrics, re.M)[1]) // 1024
     return texts, daemon.rss_kb() - texts
@@ -114,7 +118,7 @@ def main():
             client.start()
         begun, resident = time.monotonic(), []
         for turn in range(cycles):
-            # A quick disk does not outrun the pictures.
+            # Limits the cycles to the pace of the drawing, so that a fast disk does not run ahead.
             while soak.counted["drawn"] * 5 < turn and all(client.is_alive() for client in clients):
                 time.sleep(0.001)
             soak.cycle(turn)
@@ -133,7 +137,8 @@ def main():
         check(wrong == 0 and soak.counted["drawn"] > cycles // 10, "no picture of another version")
         check(soak.draw(loras=[])[0] == plain, "the base is what it was")
         check(not loaded, f"nobody uses {loaded}")
-        # Every thread's heap has to see everything once; then nothing more may come.
+        # In the first fifth the heap of every thread grows to its full size. After that nothing may
+        # grow.
         check(resident[4][1] <= resident[0][1] + 4096, "memory is flat beside the texts")
         check(resident[4][0] <= 64 * 1024, "TEXT_CACHE_BYTES bounds the texts")
     shutil.rmtree(folder)

@@ -1,7 +1,7 @@
-"""How long a LoRA of rank 16 takes over HTTP until it can be used: from the last byte of a PUT to its
-answer, the disk's part (fsync) apart, and what the first request that names it waits longer than
-the second. The bar is 50 ms for a checkpoint of SD-1.5's size, whose file has 6.4 MB.
-usage: put_bench.py LATENTD MODEL [TIMES [SERVE_OPTION...]]"""
+"""Measures how long it takes over HTTP until a LoRA of rank 16 can be used: the time from the
+last byte of a PUT to its answer, without the fsync, and how much longer the first request
+that names it takes than the second. The limit is 50 ms for a checkpoint of SD-1.5's size,
+where the LoRA file has 6.4 MB. usage: put_bench.py LATENTD MODEL [TIMES [SERVE_OPTION...]]"""
 import json
 import os
 import statistics
@@ -19,11 +19,12 @@ DRAW = {"prompt": "a", "seed": 1, "num_inference_steps": 1, "guidance_scale": 1,
 
 
 def put(d, name, data):
-    """Milliseconds from the last byte to the answer, and those of them that are the disk's."""
+    """Returns the milliseconds from the last byte to the answer, and how many of them the disk
+    took."""
     with d.connect() as s:
         s.sendall(b"PUT /loras/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" %
                   (name.encode(), len(data)) + data[:-1])
-        time.sleep(0.3)  # the others have come by then
+        time.sleep(0.3)  # the earlier bytes have arrived by then
         begun = time.perf_counter()
         s.sendall(data[-1:])
         answer = s.recv(1 << 16)

@@ -1,5 +1,5 @@
-"""Files that are no adapters for the bundled checkpoint, each in another way, with the words that have to
-say which part of it is wrong. Standard library only."""
+"""Files that are not valid adapters for the bundled checkpoint, each for another reason, with
+words that the error must contain. Standard library only."""
 import json
 import struct
 
@@ -7,24 +7,25 @@ from lora_file import join, kohya_lora, read_tensors, targets
 
 
 def _file(header, data=b""):
-    """Whatever the header is."""
+    """Returns a file with this header, valid or not."""
     return struct.pack("<Q", len(header)) + header + data
 
 
 def wrong_loras(model):
-    """[(bytes, the status of its answer, [words of its error])]"""
+    """Returns [(bytes, status of the answer, [words of the error])]."""
     good = kohya_lora(model, 1)
     module, outputs, inputs = targets(model)[0]
     down, up, alpha = (f"{module}.{part}" for part in ("lora_down.weight", "lora_up.weight", "alpha"))
     one = struct.pack("<f", 1)
 
     def changed(**parts):
-        """The good one with other tensors; None: without it."""
+        """Returns the valid file with these tensors replaced (None: removed)."""
         tensors = {**read_tensors(good), **{name: tensor for name, tensor in parts.items()}}
         return join({name: tensor for name, tensor in tensors.items() if tensor})
 
     def described(**members):
-        """A file of one tensor of one number, described otherwise."""
+        """Returns a file with one tensor of one number. `members` replace parts of its
+        description."""
         entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **members}
         return _file(json.dumps({alpha: entry}).encode(), one)
 

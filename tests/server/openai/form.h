@@ -1,5 +1,5 @@
-/* A form that comes in pieces. The request's head stands in here for libmicrohttpd's: define
- * FORM_TYPE, its Content-Type, before this. */
+/* Reads a form that arrives in pieces. Replaces libmicrohttpd's lookup of the request header:
+ * define FORM_TYPE, the Content-Type, before including this file. */
 #ifndef TESTS_SERVER_OPENAI_FORM_H
 #define TESTS_SERVER_OPENAI_FORM_H
 
@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* What the library's reader asks of the connection; it finds this one first. */
+/* libmicrohttpd's form parser calls this to get the Content-Type; the linker finds this definition
+ * first. */
 __attribute__((visibility("default"))) enum MHD_Result MHD_lookup_connection_value_n(
     struct MHD_Connection *connection, enum MHD_ValueKind kind, const char *key, size_t key_size,
     const char **value, size_t *value_size) {
@@ -25,7 +26,7 @@ __attribute__((visibility("default"))) enum MHD_Result MHD_lookup_connection_val
 static inline bool form_read(const void *body, size_t size, size_t piece,
     const struct multipart_receiver *receiver, struct error *err) {
     struct multipart *m;
-    char connection; /* never looked at */
+    char connection; /* only its address is used */
     if (!multipart_create((struct MHD_Connection *)&connection, receiver, &m, err))
         return false;
     for (size_t at = 0; at < size; at += piece)

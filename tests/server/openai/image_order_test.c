@@ -1,5 +1,5 @@
-/* Bodies for OpenAI's image routes and what becomes of them. The truth is OpenAI's reference, as
- * the openai package 3.54.0 has it: names, ranges, the meaning of a mask, what null stands for. */
+/* Parses bodies of OpenAI's image routes. The reference is the openai package 3.54.0: names,
+ * ranges, the meaning of a mask, the meaning of null. */
 #include "server/openai/image_order.h"
 
 #include "server/openai/openai.h"
@@ -61,7 +61,7 @@ static void every_field_arrives(void) {
     image_order_finish(&o);
 }
 
-/* The package sends None as null, and means that it is left out. */
+/* The openai package sends None as null; null must mean the same as a field left out. */
 static void null_is_the_default(void) {
     struct image_order o;
     struct error err;
@@ -106,7 +106,7 @@ static void qualities_are_steps_and_formats_have_a_compression(void) {
     }
 }
 
-/* A wrong field, its param, code and words of the message. */
+/* Wrong fields, with the error's param, code and words of its message. */
 static const struct {
     const char *fields, *param, *code, *words;
 } wrong[] = {
@@ -171,7 +171,7 @@ static const struct {
     { "\"prompt\": [\"a\", \"b\"]", "prompt", "invalid_value", "a string" },
 };
 
-/* As a client reads it. */
+/* Checks the error in the JSON form that clients get. */
 static void check_error(const struct error *err, const char *fields, const char *param,
     const char *code, const char *words) {
     int status = error_http_status(err->code);
@@ -202,7 +202,7 @@ static void wrong_fields_are_named(void) {
     }
 }
 
-/* Each field has a row of wrong values, but for those that are a text and nothing else. */
+/* Every field has a row of wrong values, except those that accept any text. */
 static void every_field_has_a_wrong_value(void) {
     for (size_t i = 0; image_order_field(IMAGE_GENERATION, i); i++) {
         const char *name = image_order_field(IMAGE_GENERATION, i);
@@ -214,7 +214,7 @@ static void every_field_has_a_wrong_value(void) {
         snprintf(quoted, sizeof(quoted), "\"%s\":", name);
         for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++)
             found = found || strstr(wrong[k].fields, quoted);
-        /* the same for what POST /generate reads: no field takes an object with this key */
+        /* for fields shared with POST /generate, which all refuse this object */
         snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"%s\": {\"-\": []}}", name);
         found = found || strcmp(name, "prompt") == 0;
         if (!found) {

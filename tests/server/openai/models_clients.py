@@ -1,7 +1,7 @@
-"""Models and adapters as OpenAI's and vLLM's clients see them, and huggingface_hub's pictures, from the daemon with
-the bundled checkpoint.
+"""OpenAI's and vLLM's clients list and load models and adapters, and huggingface_hub draws
+pictures, with the daemon and the bundled checkpoint.
 
-usage: models_clients.py LATENTD MODEL [FOLDER]      with FOLDER the pictures are left there
+usage: models_clients.py LATENTD MODEL [FOLDER]      FOLDER: where to save the pictures
 """
 import io
 import json
@@ -78,7 +78,7 @@ def vllm(d, loras):
     check(d.get("/loras/snow").json()["state"] == "loaded", "it is")
     r = post(d, "/v1/load_lora_adapter", {"lora_name": "snow", "lora_path": path, "load_inplace": True})
     check(r.status == 200, f"again, where it may: {r.body}")
-    # A file that came while the daemon runs, and one under another name.
+    # A file added while the daemon runs, and the same file under another name.
     shutil.copy(path, os.path.join(loras, "later.safetensors"))
     r = post(d, "/v1/load_lora_adapter", {"lora_name": "later", "lora_path": "later.safetensors"})
     check(r.status == 200, f"a new file: {r.body}")
@@ -144,7 +144,7 @@ with tempfile.TemporaryDirectory() as scratch:
     for file in os.listdir(loras):
         if not file.endswith(".safetensors"):
             os.remove(os.path.join(loras, file))
-    root = os.path.join(scratch, "models")  # of one more, which nobody opens
+    root = os.path.join(scratch, "models")  # with a second checkpoint, never loaded
     os.makedirs(os.path.join(root, "other/unet"))
     for file in ("config.json", "weights.safetensors"):
         open(os.path.join(root, "other/unet", file), "w").close()

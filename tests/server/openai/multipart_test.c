@@ -1,5 +1,5 @@
-/* Forms as clients send them, in pieces of every length, and broken ones. RFC 7578 and 2046 are the
- * truth. */
+/* Multipart forms as clients send them, cut into pieces of every length, and broken forms. RFC 7578
+ * and RFC 2046 are the reference. */
 #include "server/http/multipart.h"
 
 #include "tests/check.h"
@@ -118,8 +118,8 @@ static void heads_and_parts_have_limits(void) {
     free(body);
 }
 
-/* 32 MiB without a part: of what may stand before the first one, which is gone through byte by
- * byte, and of a head's lines. They end at once, or not today. */
+/* 32 MiB without a part: first of text before the first boundary, which is searched byte by byte,
+ * then of header lines. Both must be refused early, and parsing must not take quadratic time. */
 static void there_is_a_part_soon(void) {
     static const char *const bodies[][2] = { { "", "-" }, { "--xYz\r\n", "a\n" } };
     const size_t size = 32 << 20;

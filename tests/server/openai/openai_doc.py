@@ -39,7 +39,7 @@ with Document(executable, model, "docs/openai.md") as page:
     check(said.count("Success") == 2, f"adapters: {said}")
     page.program(page.take("from huggingface_hub"))
 text = page.text
-# What the table says of fields is what there is.
+# The table of fields on the page must match the fields that the code knows.
 fields = set(re.findall(r"`([a-z_\[\]]+)`", "".join(l.split("|")[1] for l in text.split("\n") if l.startswith("| `"))))
 with open(os.path.join(ROOT, "server/openai/image_order.c")) as f:
     known = set(re.findall(r'^    \{ "([a-z_]+)",', f.read(), re.M))

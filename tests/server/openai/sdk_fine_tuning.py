@@ -1,7 +1,7 @@
-"""The openai package's files and fine-tuning over the daemon's data sets and jobs, and TensorBoard on what the training
-writes, with the bundled checkpoint.
+"""The openai package's file and fine-tuning calls on the daemon's data sets and jobs, and
+TensorBoard on the files that the training writes, with the bundled checkpoint.
 
-usage: sdk_fine_tuning.py LATENTD MODEL [FOLDER]      with FOLDER the pictures are left there
+usage: sdk_fine_tuning.py LATENTD MODEL [FOLDER]      FOLDER: where to save the pictures
 """
 import asyncio
 import base64
@@ -29,7 +29,7 @@ LITTLE = {"resolution": 64, "rank": 4, "checkpointing_steps": 4, "max_train_step
 
 
 def archive(empty=False):
-    """The pictures of the trainer's data set as a tar file."""
+    """Returns the pictures of the trainer's data set as a tar file."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         folder = os.path.join(trainer.root, "sets", "stripes")
@@ -69,7 +69,7 @@ def files(d, client):
     check(client.files.retrieve(again.id).filename == again.id[5:] + ".tar", "one by its id")
     listed = client.files.list(order="asc")
     check({f.id for f in listed} == {"file-stripes", "file-empty", cats.id, again.id}, f"{listed}")
-    paged = [f.id for f in client.files.list(limit=1)]  # the package turns the pages
+    paged = [f.id for f in client.files.list(limit=1)]  # the package fetches all pages
     check(sorted(paged) == sorted(f.id for f in listed), f"{paged}")
     check(len(client.files.list(purpose="batch").data) == 0, "none of another purpose")
     deleted = client.files.delete(again.id)
@@ -197,7 +197,7 @@ def more_jobs(d, client, file):
 
 
 def tensorboard(d, id):
-    """What the training has written, read by TensorBoard itself: every step's loss, and the pictures."""
+    """TensorBoard reads what the training has written: the loss of every step, and the pictures."""
     events = EventAccumulator(glob.glob(os.path.join(d.state, "jobs", id, "events.out.tfevents.*"))[0],
                               size_guidance={"scalars": 0, "images": 0})
     events.Reload()

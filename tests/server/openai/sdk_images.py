@@ -1,7 +1,7 @@
-"""The openai package against the daemon with the bundled checkpoint: pictures, edits, variations, streams,
-errors and which of them it tries again.
+"""The openai package against the daemon with the bundled checkpoint: pictures, edits, variations,
+streams, errors, and which errors the package retries.
 
-usage: sdk_images.py LATENTD MODEL [FOLDER]      with FOLDER the pictures are left there
+usage: sdk_images.py LATENTD MODEL [FOLDER]      FOLDER: where to save the pictures
 """
 import asyncio
 import base64
@@ -69,7 +69,7 @@ def generations(d, client):
     check(web.quality == "low" and web.output_format == "webp", f"{web.quality}")
     jpeg = client.images.generate(prompt=PROMPT, output_format="jpeg", extra_body=FEW)
     check(picture(jpeg.data[0], "jpeg").format == "JPEG", "a JPEG")
-    # All that OpenAI's clients may send beside; None becomes null.
+    # All further fields that OpenAI's clients may send; the package sends None as null.
     hints = client.images.generate(prompt=PROMPT, model="sd15", background="auto", moderation="low",
                                    style="natural", user="me", size=None, n=None, quality="standard",
                                    extra_body=FEW)
@@ -101,7 +101,7 @@ def edits(d, client):
     fields = dict(prompt=prompt, init_image=base64.b64encode(file.getvalue()).decode(),
                   mask_image=base64.b64encode(white_file.getvalue()).decode(), **extra)
     check((edited == pixels(native(d, **fields))).all(), "as POST /generate with a white mask")
-    # Alone, several as the newer models take them, resized, at another strength.
+    # Without a mask, as a list of pictures (the newer models' form), resized, at another strength.
     alone = client.images.edit(image=[("a.png", file.getvalue())], prompt=prompt, size="64x128",
                                input_fidelity="high", extra_body=extra)
     check(alone.size == "64x128", alone.size)
@@ -158,7 +158,8 @@ def streams(d, client, begin):
 
 
 def raw_stream(d):
-    """The bytes: what the package's decoder breaks on is not there."""
+    """Checks the bytes of the stream: each block is a comment, or an event line and a data line.
+    The package's decoder fails on anything else."""
     r = d.request("POST", "/v1/images/generations",
                   json.dumps({"prompt": PROMPT, "stream": True, "partial_images": 1, **FEW}),
                   {"Content-Type": "application/json"})

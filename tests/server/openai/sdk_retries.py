@@ -1,5 +1,5 @@
-"""What the openai package makes of the daemon's errors: which exception, and what it tries again. The daemon has no
-model and takes as long as it is told.
+"""How the openai package handles the daemon's errors: which exception it raises, and what it
+retries. The daemon has no model; its steps take a given time.
 
 usage: sdk_retries.py FAKE_LATENTD
 """
@@ -19,7 +19,7 @@ ERRORS = {"message", "type", "param", "code"}
 
 
 def client_of(d, tries=None, **options):
-    """tries: a list that gets a line for each request that is sent."""
+    """Returns a client. `tries`: a list that gets an entry for each request sent."""
     client = openai.OpenAI(base_url=f"http://{d.host}:{d.port}/v1", api_key="none", timeout=20, **options)
     send = client._client.send
 
@@ -51,7 +51,7 @@ def failures(d):
     raised("a deadline", openai.InternalServerError, "timeout", 1,
            lambda: draw("a", extra_body={"timeout_s": 0.02, "num_inference_steps": 900}), tries)
     raised("no data sets", openai.InternalServerError, "unsupported", 1, lambda: client.files.list(), tries)
-    # On a stream what goes wrong is an event.
+    # In a stream an error is sent as an event.
     try:
         list(client.images.generate(prompt="fail:internal", stream=True))
         check(False, "a stream that failed")
@@ -60,7 +60,7 @@ def failures(d):
 
 
 def cancelled(d):
-    """A cancelled one is not begun again."""
+    """A cancelled request is not retried."""
     tries = []
     client = client_of(d, tries)
 
@@ -75,7 +75,7 @@ def cancelled(d):
 
 
 def full_queue():
-    """It waits as long as it is told, and then has its turn."""
+    """The client waits for the time in Retry-After and is served in the end."""
     with Daemon(fake, "fake,step_ms=20,images=1", extra=["--max-queue", "1"]) as d:
         tries, answers = [], []
         client = client_of(d, tries, max_retries=30)
@@ -102,7 +102,8 @@ def full_queue():
 
 
 def signs_of_life():
-    """Comments while nothing is to be told, which the package passes over; neither ids nor other lines."""
+    """During long steps the stream has comments, which the package skips. It has no ids and no
+    other lines."""
     with Daemon(fake, "fake,step_ms=30,images=1", extra=["--heartbeat", "1"]) as d:
         body = {"prompt": "a", "num_inference_steps": 80, "stream": True}
         r = d.request("POST", "/v1/images/generations", json.dumps(body), {"Content-Type": "application/json"})
@@ -117,7 +118,7 @@ def signs_of_life():
 
 
 def forms(d):
-    """Bodies as other clients write them, and broken ones."""
+    """Forms as other clients write them, and broken ones."""
     image = b"\x89PNG\r\n\x1a\n"
 
     def post(path, body, boundary=b"XX"):
@@ -140,7 +141,7 @@ def forms(d):
         check(r.status == 415 and r.error()["code"] == "unsupported_media_type", f"{type}: {r.status} {r.body}")
     r = d.request("GET", "/v1/images/edits")
     check(r.status == 405 and r.headers["allow"] == "POST, OPTIONS" and set(r.error()) == ERRORS, f"{r.body}")
-    # Open WebUI's bodies, with its administrator's fields beside.
+    # The bodies that Open WebUI sends, also with extra fields set by its administrator.
     for more in ({}, {"size": "64x64"}, {"response_format": "b64_json"}, {"steps": None, "seed": 3}):
         body = {"model": "sd15", "prompt": "a cat", "n": 1, **more}
         r = d.request("POST", "/v1/images/generations", json.dumps(body),

@@ -1,8 +1,8 @@
-"""Two callers, each with an API key: what one of them has made is to the other as if it were not there, on every
-route and every query that takes an id, and an Idempotency-Key is its caller's own. A third one, an operator with the
-right to all jobs, sees and controls both. The routes are those of GET /openapi.json: one that takes an id, a query or
-a POST that this test knows nothing of fails it.
-usage: callers_http.py EXECUTABLE"""
+"""Two callers, each with an API key. On every route and query that takes an id, one caller's
+requests and jobs look to the other as if they did not exist, and each caller has its own
+Idempotency-Keys. A third caller, an operator with the right to all jobs, sees and controls
+both callers' jobs. The routes come from GET /openapi.json: a route with an id, a query or a
+POST that this test does not know makes it fail. usage: callers_http.py EXECUTABLE"""
 import json
 import os
 import re
@@ -16,20 +16,21 @@ from png_file import gradient, png_file
 
 EXECUTABLE = sys.argv[1]
 NOBODYS = "0123456789abcdef"
-# What all callers share, by name (docs/operation.md).
+# Routes whose names all callers share (docs/operation.md).
 SHARED = ("/datasets/{name}", "/loras/{name}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/models/{id}",
           "/web/{name}")
-# Names in queries. Of those below an id each is tried with a value.
+# Query names of the routes with an id; each is tried with this value.
 QUERIES = {"after": "1", "wait": "1", "limit": "1"}
-# Of those without an id in their path: what callers have made, or not.
+# Queries of the routes without an id, by whether their value names something that a caller has made
+# (LISTS, TASKS) or not (NO_IDS).
 LISTS = {("/jobs", "after"), ("/v1/fine_tuning/jobs", "after")}
 TASKS = {("/sdapi/v1/progress", "task_id"), ("/sdapi/v1/interrupt", "task_id"), ("/sdapi/v1/skip", "task_id")}
 NO_IDS = {("/generate", "async"), ("/jobs", "state"), ("/jobs", "type"), ("/jobs", "limit"), ("/v1/files", "after"),
           ("/v1/files", "limit"), ("/v1/files", "order"), ("/v1/files", "purpose"),
           ("/v1/fine_tuning/jobs", "limit"), ("/sdapi/v1/progress", "skip_current_image")}
-# POST without an id in the path: those that take an Idempotency-Key, those that take an id in their body, those that
-# refuse a key (sdapi_http.py, models_clients.py, sdk_images.py), and those that do the same however often they are
-# asked.
+# POST routes without an id in the path: those that take an Idempotency-Key, those with an id in
+# their body, those that refuse a key (tested in sdapi_http.py, models_clients.py, sdk_images.py),
+# and those where repeating a request changes nothing.
 KEYED = {"/generate", "/train", "/v1/fine_tuning/jobs"}
 NAMES_A_TASK = {"/internal/progress"}
 UNKEYED = {"/hf", "/v1/images/generations", "/v1/images/edits", "/v1/images/variations", "/sdapi/v1/img2img",
@@ -41,7 +42,7 @@ SAME_AGAIN = {"/embeddings/rescan", "/loras/rescan", "/v1/files", "/v1/load_lora
 SHORT = {"prompt": "a boat", "num_inference_steps": 2}
 LONG = {"prompt": "a boat", "num_inference_steps": 900, "seed": 1}
 SLOW = "fake,step_ms=20"
-MODEL = "fake,step_ms=5,images=4"  # four at a time
+MODEL = "fake,step_ms=5,images=4"  # draws four pictures at a time
 
 
 class Caller:
@@ -62,7 +63,8 @@ class Caller:
 
 
 def told(response, *ids):
-    """What an answer says, whichever of the ids it is about, and whenever."""
+    """Returns an answer's status and text, with these ids and the request id replaced so that
+    answers can be compared."""
     text = response.body.decode(errors="replace")
     for name in ids:
         text = text.replace(name, "ID")
@@ -88,7 +90,8 @@ def every_route_is_known(alice):
 
 
 def routes_with_ids(paths, alice, bob, ids):
-    """`ids`: what stands for {id}, of alice and of nobody, by the beginning of the path; what stands for {file}."""
+    """Tries every route with an id. `ids`: start of a path -> (alice's id, an id that does not
+    exist); "all": alice's jobs, which must not change."""
     before = {job: alice.job(job) for job in ids["all"]}
     rows, used = 0, set()
     for path, methods in paths.items():
@@ -120,7 +123,7 @@ def routes_with_ids(paths, alice, bob, ids):
 
 
 def drawings_are_their_callers(alice, bob):
-    """Both use one X-Request-Id."""
+    """Both callers use the same X-Request-Id."""
     answers = {}
 
     def draw(caller):
@@ -145,7 +148,7 @@ def drawings_are_their_callers(alice, bob):
 
 
 def tasks_are_their_callers(alice, bob):
-    """AUTOMATIC1111's routes, which also speak of what has no id: the caller's oldest."""
+    """AUTOMATIC1111's routes. Without an id they mean the caller's oldest request."""
     answer = []
     drawing = threading.Thread(target=lambda: answer.append(alice.ask("POST", "/sdapi/v1/txt2img", {
         "prompt": "a boat", "steps": 140, "width": 64, "height": 64, "force_task_id": "task(alices)"})))
@@ -176,14 +179,14 @@ def tasks_are_their_callers(alice, bob):
 
 
 def keys_are_their_callers(alice, bob, file, model):
-    """What each of them ordered: [path, alice's, bob's]."""
+    """Returns what each caller ordered: [(path, alice's id, bob's id)]."""
     def tuning(caller):
         return {"model": model, "training_file": file, "suffix": f"tuned-{caller.name}"}
 
     def training(caller):
         return {"name": f"trained-{caller.name}", "dataset": SLOW, "max_train_steps": 5000}
 
-    # A training job has one key, however it is asked for.
+    # For training jobs both routes share one set of keys.
     rows = (("/generate", "monday", lambda caller: SHORT), ("/generate?async=1", "monday", lambda caller: SHORT),
             ("/train", "monday", training), ("/v1/fine_tuning/jobs", "tuesday", tuning))
     ordered = []
@@ -193,9 +196,9 @@ def keys_are_their_callers(alice, bob, file, model):
         for caller in (alice, bob, alice, bob):
             r = caller.ask("POST", path, body(caller), Idempotency_Key=key)
             check(r.status in (200, 202), f"{path}: {caller.name}: {r.status} {r.body[:300]}")
-            answers.append(r.json().get("id"))  # of a job, or of the request that was drawn
+            answers.append(r.json().get("id"))  # a job's id, or the request's
         check(answers[:2] == answers[2:] and answers[0] != answers[1], f"{path}: {answers}")
-        # It is bob's key that another request is not.
+        # Only bob's own earlier request makes another body with his key an error.
         other = bob.ask("POST", path, {**body(bob), "seed": 99}, Idempotency_Key=key)
         check(other.status == 409 and f"Idempotency-Key {key} was sent before" in other.json()["error"]["message"],
               f"{path}: another body: {other.status} {other.body[:300]}")
@@ -205,7 +208,7 @@ def keys_are_their_callers(alice, bob, file, model):
 
 
 def lists_are_their_callers(alice, bob, jobs, tunings):
-    """`jobs`, `tunings`: ids of alice and of bob."""
+    """`jobs`, `tunings`: (alice's ids, bob's ids)."""
     for path, ids, listed in (("/jobs", jobs, lambda r: [j["id"] for j in r["jobs"]]),
                               ("/v1/fine_tuning/jobs", tunings, lambda r: [j["id"] for j in r["data"]])):
         for caller, own, others in ((alice, *ids), (bob, *reversed(ids))):
@@ -219,7 +222,8 @@ def lists_are_their_callers(alice, bob, jobs, tunings):
 
 
 def names_are_everybodys(alice, bob, trained, tuned):
-    """Data sets are everybody's. That a job of alice's has taken a name each is told, and only she which job it is."""
+    """Data sets are shared. Each caller is told that a job of alice's has taken a name, but only
+    alice is told which job."""
     for path in ("/datasets/fake", "/v1/files/file-fake"):
         seen = [told(c.ask("GET", path)) for c in (alice, bob)]
         check(seen[0] == seen[1] and seen[0][0] == 200, f"{path}: {seen}")
@@ -234,7 +238,7 @@ def names_are_everybodys(alice, bob, trained, tuned):
 
 
 def an_operator_has_all(paths, alice, operator, ids):
-    """A key with the right to all jobs sees what alice sees."""
+    """A key with the right to all jobs gets the same answers as alice."""
     rows = 0
     for path, methods in paths.items():
         if "{" not in path or path in SHARED or path.endswith("/events") or "get" not in methods:
@@ -249,7 +253,8 @@ def an_operator_has_all(paths, alice, operator, ids):
 
 
 def an_operator_controls_all(alice, operator, model):
-    """By id. AUTOMATIC1111's routes speak of the operator's own, and its Idempotency-Keys are its own too."""
+    """The operator controls all jobs by id. Without an id AUTOMATIC1111's routes mean the
+    operator's own requests, and its Idempotency-Keys are its own."""
     answer = []
     drawing = threading.Thread(target=lambda: answer.append(
         alice.ask("POST", "/generate", LONG, X_Request_Id="drawing-9")))
@@ -322,7 +327,7 @@ def main(work):
         again = alice.ask("POST", "/train", {"name": "trained-alice", "dataset": SLOW, "max_train_steps": 5000},
                           Idempotency_Key="monday").json()
         check(again["id"] == trained[0], f"her key is kept: {again}")
-    # Without keys whoever reaches the daemon has all of it, and what they order belongs to no name.
+    # Without keys everybody who reaches the daemon controls all jobs, and new jobs have no owner.
     with Daemon(EXECUTABLE, MODEL, extra=plain) as daemon:
         listed = {j["id"]: j["owner"] for j in daemon.get("/jobs?limit=50").json()["jobs"]}
         check(listed[trained[0]] == "alice" and listed[trained[1]] == "bob", f"without keys: {listed}")

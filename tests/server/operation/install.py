@@ -1,6 +1,6 @@
-"""What meson install puts in place, for a system that starts with nothing: the program, what it is documented
-and licensed by, systemd's units, and a checkpoint with which the installed file of options draws.
-usage: install.py BUILD_FOLDER PREFIX BINDIR SYSCONFDIR"""
+"""Checks what meson install installs into an empty root: the program, its documentation and
+licences, systemd's units, and a checkpoint with which the installed option file draws. usage:
+install.py BUILD_FOLDER PREFIX BINDIR SYSCONFDIR"""
 import json
 import os
 import subprocess

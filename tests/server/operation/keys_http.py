@@ -1,4 +1,4 @@
-"""API keys on the real daemon, by raw sockets and by curl. usage: keys_http.py EXECUTABLE"""
+"""API keys of the running daemon, through raw sockets and curl. usage: keys_http.py EXECUTABLE"""
 import base64
 import hashlib
 import json
@@ -30,7 +30,7 @@ def basic(text):
 
 
 def check_command(folder):
-    """latentd key: what it prints is kept nowhere."""
+    """`latentd key`: the key it prints is not stored, only its digest."""
     first = make_key(folder, "alice")
     check(first.returncode == 0 and first.stderr == "", first.stderr)
     alice = first.stdout.strip()
@@ -56,7 +56,7 @@ def check_command(folder):
 
 def check_requests(d, alice, bob):
     flipped = alice[:-1] + (b"0" if alice[-1:] != b"0" else b"1")
-    rows = [  # what, bytes, status
+    rows = [  # name, bytes, status
         ("health is open", get(b"/health"), 200),
         ("readiness is open", get(b"/health/ready"), 200),
         ("an open path with a wrong key", get(b"/health", b"Bearer x"), 200),
@@ -95,7 +95,8 @@ def check_requests(d, alice, bob):
 
 
 def check_dialects(d, alice):
-    """Each API's clients are refused in its own words, and asked for what they know."""
+    """Without a key each API's clients get an error in that API's format and the challenge they
+    understand."""
     for path, shape, challenge in (("/sdapi/v1/samplers", lambda e: "detail" in e or "error" in e, "Basic "),
                                    ("/sdapi/v1/nothing", lambda e: "detail" in e or "error" in e, "Basic "),
                                    ("/v1/models", lambda e: e["error"]["message"] and "type" in e["error"], "Bearer ")):
@@ -107,7 +108,8 @@ def check_dialects(d, alice):
 
 
 def check_bodies(d, alice):
-    """A body is not read from who may not send it, and the connection can be used again without one."""
+    """The body of a request without a valid key is not read. A refused request without a body
+    leaves the connection open."""
     upload = (b"PUT /loras/x HTTP/1.1\r\n" + H + b"Content-Type: application/octet-stream\r\n"
               b"Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n")
     responses, closed = exchange(d, upload, close=True)
@@ -117,7 +119,8 @@ def check_bodies(d, alice):
 
 
 def check_rights(d, alice, operator):
-    """A priority above 0 is for keys that may: in each dialect that has one, and for jobs."""
+    """A priority above 0 needs a key with that right, on each API that has priorities, and for
+    jobs."""
     def asks(key, path, fields):
         return d.request("POST", path, json.dumps(fields),
                          {"Content-Type": "application/json", "Authorization": f"Bearer {key.decode()}"})
@@ -143,7 +146,8 @@ def check_rights(d, alice, operator):
 
 
 def check_failures(d, alice):
-    """From this machine a right key always gets in: a proxy speaks for many."""
+    """From this machine a valid key always gets in, even after failures: a proxy here may serve
+    many clients."""
     last = None
     for _ in range(12):
         last = exchange(d, get(b"/info", b"Bearer wrong"))[0][0]
@@ -154,7 +158,7 @@ def check_failures(d, alice):
 
 
 def own_address():
-    """One of this machine's that is not the loopback's, or None."""
+    """Returns an address of this machine other than loopback, or None."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
             s.connect(("192.0.2.1", 9))  # nothing is sent
@@ -165,7 +169,8 @@ def own_address():
 
 
 def check_failures_from_afar(work, alice):
-    """Who may guess from elsewhere is told to wait, whatever comes next; others are not."""
+    """Another machine that guesses keys must wait whatever it sends next; other addresses need
+    not."""
     address = own_address()
     if not address:
         left_out("guesses from afar: this machine has no address but the loopback's")
@@ -192,7 +197,7 @@ def check_curl(d, alice):
 
 
 def check_logs(work, d, alice):
-    """A key that comes where none belongs is written down nowhere."""
+    """A key in a wrong place of a request must not appear in the logs."""
     own = b"my-own-secret"
     strays = [get(b"/info?key=" + alice), get(b"/info?wait=" + alice, b"Bearer " + alice), get(b"/" + alice + b"/x"),
               get(b"/info?api_key=" + own + b"&a=1"), get(b"/info?a=1&token=" + own), get(b"http://u:" + alice + b"@h/"),

@@ -1,5 +1,6 @@
-/* Key files, what an Authorization header presents (digests by sha256sum, base64 by base64), the
- * comparison over all digests, the counting of failures, and who counts as one caller. */
+/* Key files, the key in an Authorization header (digests made with sha256sum, base64 with base64),
+ * the comparison with all digests, the counting of failures, and which requests count as one
+ * caller. */
 #include "server/access/authorization.h"
 #include "server/access/failures.h"
 #include "server/http/caller.h"
@@ -44,7 +45,7 @@ static void every_key_is_found_and_no_other(void) {
         struct digest digest = sha256_of(secret, strlen(secret));
         const char *is = api_keys_find(keys, &digest, &rights);
         found += is && strcmp(is, name) == 0;
-        for (int bit = 0; bit < 256; bit++) { /* each bit of each byte counts */
+        for (int bit = 0; bit < 256; bit++) { /* every bit of the digest must be compared */
             digest.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
             flipped += api_keys_find(keys, &digest, &rights) != NULL;
             digest.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -101,7 +102,7 @@ static void wrong_files_are_refused_by_line(void) {
     const char *right = "# keys\r\n\r\n  alice\t " ALICE " \r\nbob.2_- " ALICE "";
     char text[256];
     snprintf(text, sizeof(text), "%s", right);
-    text[strlen(text) - 1] ^= 1; /* another digit */
+    text[strlen(text) - 1] ^= 1; /* changes a digit */
     CHECK(api_keys_parse(text, strlen(text), &keys, &err), "%s", err.message);
     CHECK(api_keys_count(keys) == 2 && api_keys_has_name(keys, "bob.2_-"), "two keys");
     api_keys_destroy(keys);
@@ -146,7 +147,7 @@ static void headers_present_keys(void) {
     snprintf(longest, sizeof(longest), "Bearer %0*d", KEY_MAX_BYTES, 7);
     snprintf(too_long, sizeof(too_long), "Bearer %0*d", KEY_MAX_BYTES + 1, 7);
     const struct {
-        const char *value, *key; /* NULL: it presents none */
+        const char *value, *key; /* NULL: no key in it */
     } rows[] = {
         { "Bearer alice-key", "alice-key" },
         { "bEARER   alice-key", "alice-key" },
@@ -239,7 +240,7 @@ static void failures_make_a_peer_wait_out_its_minute(void) {
     CHECK(failures_wait_ms(&failures, &bad, 61001) == 0, "and counts anew");
     for (int i = 0; i < KEY_FAILURES_MAX; i++)
         failures_add(&failures, &bad, 62000);
-    for (int i = 0; i < 2 * FAILURES_PEERS_MAX; i++) { /* a crowd, each failing once */
+    for (int i = 0; i < 2 * FAILURES_PEERS_MAX; i++) { /* many peers that fail once each */
         struct peer other = { { 4, 11, 0, (uint8_t)(i >> 8), (uint8_t)i } };
         failures_add(&failures, &other, 63000 + i);
         failures_add(&failures, &bad, 63000 + i);

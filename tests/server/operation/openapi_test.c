@@ -1,6 +1,6 @@
-/* GET /openapi.json against the table of routes, both ways, and its request bodies against the
- * tables of fields. (validate.py gives it to a validator.) With an argument, prints the document.
- */
+/* Compares GET /openapi.json with the table of routes in both directions, and its request bodies
+ * with the tables of fields. (openapi_valid.py runs a validator on it.) With an argument, prints
+ * the document. */
 #include "server/generation/generate_json.h"
 #include "server/routes/openapi.h"
 #include "server/routes/routes.h"
@@ -34,7 +34,7 @@ static void check_operation(
     operations++;
 }
 
-/* What matches the path as written is a route that writes itself so. */
+/* A path of the document must lead to the route that has this path in the document. */
 static void check_path(const char *path) {
     const struct route *route = route_find(path);
     char text[160] = "";

@@ -1,4 +1,4 @@
-"""GET /openapi.json to a validator of OpenAPI documents. usage: openapi_valid.py EXECUTABLE"""
+"""Runs an OpenAPI validator on GET /openapi.json. usage: openapi_valid.py EXECUTABLE"""
 import os
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""Who may reach the daemon and what is written down of it: pages of other origins (CORS, by the rows of
-the Fetch standard), names by which it is known, addresses beyond this machine, the access log, and what
-systemd hands over and is told. usage: operation_http.py EXECUTABLE"""
+"""Access to the daemon and its logs: pages of other origins (CORS, by the rows of the Fetch
+standard), host names, addresses beyond this machine, the access log, and the sockets and
+notifications of systemd. usage: operation_http.py EXECUTABLE"""
 import fcntl
 import http.client
 import json
@@ -89,7 +89,7 @@ def refused(*arguments):
 
 
 def check_addresses(folder):
-    """Beyond this machine only with keys, and by asking for it."""
+    """Listening beyond this machine needs keys and TLS or --insecure-no-tls."""
     for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:8188"):
         check("--api-keys" in refused("--listen", address), f"{address} without keys")
         check("--insecure-no-tls" in refused("--listen", address, "--api-keys", f"{folder}/keys"),
@@ -126,7 +126,7 @@ def check_log(folder):
     check(all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines), "when")
     check("k3y" not in text, "no key")
     check(os.stat(path).st_mode & 0o027 == 0, "not for everybody")
-    with Daemon(EXECUTABLE, extra=["--access-log", "-"]) as d:  # into a pipe that nobody empties
+    with Daemon(EXECUTABLE, extra=["--access-log", "-"]) as d:  # into a pipe that nobody reads
         c = http.client.HTTPConnection(d.host, d.port, timeout=20)
         for _ in range(600):
             c.request("GET", "/health?" + "x" * 200)
@@ -139,7 +139,7 @@ def check_log(folder):
 
 
 def notified(s, seconds=10):
-    """What systemd would be told, as far as it has come."""
+    """Returns the next message to systemd, or "" after `seconds`."""
     s.settimeout(seconds)
     try:
         return s.recv(4096).decode()
@@ -148,7 +148,8 @@ def notified(s, seconds=10):
 
 
 def handed_over(folder, sockets, extra=(), watchdog_us=200000):
-    """Starts the daemon as systemd does: sockets from descriptor 3 on, and where to tell of it."""
+    """Starts the daemon as systemd does: with sockets from descriptor 3 on and a socket for
+    notifications. Returns the process and that socket."""
     notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     path = f"{folder}/notify"
     if os.path.exists(path):
@@ -166,7 +167,8 @@ def handed_over(folder, sockets, extra=(), watchdog_us=200000):
 
 
 def out_of_the_way(family):
-    """A socket whose descriptor is none of those from 3 on."""
+    """Returns a socket with a descriptor of 20 or more, so that it does not collide with those
+    from 3 on."""
     with socket.socket(family) as s:
         return socket.socket(fileno=fcntl.fcntl(s.fileno(), fcntl.F_DUPFD, 20))
 
@@ -196,7 +198,7 @@ def check_service(folder):
         pass
     check("STOPPING=1" in last, "that it stops")
     check(process.wait(30) == 0, "and does")
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as c:  # waits for the next start
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as c:  # is answered after the next start
         c.sendall(head(b"GET", b"/health"))
         process, notify = handed_over(folder, [s])
         c.settimeout(30)

@@ -1,5 +1,6 @@
-"""What systemd says of the units (verify, and security below 3.0), and that the daemon understands the
-options that they start it with. usage: units.py EXECUTABLE FOLDER_OF_UNITS BINDIR SYSCONFDIR"""
+"""Checks the systemd units with systemd-analyze (verify, and an exposure below 3.0 in security),
+and that the daemon understands the options they start it with. usage: units.py EXECUTABLE
+FOLDER_OF_UNITS BINDIR SYSCONFDIR"""
 import json
 import os
 import re
@@ -27,13 +28,13 @@ with tempfile.TemporaryDirectory() as root:
     for unit in ("latentd.service", "latentd.socket"):
         shutil.copy(f"{UNITS}/{unit}", f"{root}/lib/systemd/system")
     r = run("systemd-analyze", "verify", "--man=no", f"--root={root}", "latentd.service", "latentd.socket")
-    # What every unit pulls in is not in this root.
+    # The targets, slices and mounts that every unit needs do not exist in this root.
     said = [line for line in r.stderr.splitlines()
             if "latentd" in line and not re.search(r"\.(target|slice|mount)\b.*not found", line)]
     check(not said, f"verify: {said}")
     with open(f"{UNITS}/latentd.service") as f:
         service = f.read()
-    with open(f"{root}/lib/systemd/system/wrong.service", "w") as f:  # it would tell
+    with open(f"{root}/lib/systemd/system/wrong.service", "w") as f:  # verify must report this
         f.write(service.replace("ProtectHome=yes", "ProtectHouse=yes"))
     r = run("systemd-analyze", "verify", "--man=no", f"--root={root}", "wrong.service")
     check("ProtectHouse" in r.stderr, f"verify finds what is wrong: {r.stderr}")

@@ -1,4 +1,4 @@
-"""The daemon's web page in a browser, as somebody who draws and trains with it."""
+"""Drives the daemon's web page in a browser, as a person who draws and trains with it."""
 import base64
 import os
 import sys
@@ -6,8 +6,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from webdriver import Browser
 
-# The bytes of the gallery's picture that is looked at, as the browser keeps them: the page itself may not
-# fetch what stands behind its blob: URLs.
+# Reads a gallery picture's bytes from the browser's IndexedDB, by its id: the page's policy forbids
+# it to fetch its own blob: URLs.
 KEPT = """const done = arguments[arguments.length - 1], id = arguments[0], opening = indexedDB.open("latentd");
 opening.onsuccess = () => {
     const look = () => {
@@ -42,7 +42,7 @@ class Page(Browser):
             if (one.querySelector(".title").textContent === arguments[0]) one.open = true;""", title)
 
     def set(self, **fields):
-        """Controls of the form that is seen, by the names of their fields."""
+        """Sets controls of the visible form, by the names of their fields."""
         for name, value in fields.items():
             self.run("""const input = [...document.querySelectorAll(`[name="${arguments[0]}"]`)]
                 .find((one) => !one.closest("main").hidden);
@@ -60,14 +60,14 @@ class Page(Browser):
         return self.count("#gallery li")
 
     def draw(self, seconds=None):
-        """Asks for what the form says and waits for it; the file's bytes."""
+        """Draws with the form's values and waits for the picture. Returns the file's bytes."""
         before = self.pictures()
         self.click("#ask button.primary")
         self.wait("the picture", f'document.querySelectorAll("#gallery li").length > {before}', seconds=seconds)
         return self.shown()
 
     def shown(self):
-        """The bytes of the picture in the viewer."""
+        """Returns the bytes of the picture in the viewer."""
         self.wait("a picture", 'document.querySelector("#viewer figcaption .facts")')
         id = self.run('return document.querySelector("#gallery [aria-current=true]").closest("li").dataset.id;')
         return base64.b64decode(self.run_async(KEPT, id))

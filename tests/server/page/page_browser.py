@@ -1,7 +1,8 @@
-"""The web page in Debian's Chromium: draws, moves a LoRA's slider, inpaints with a painted mask, cancels,
-trains and stops training; by keyboard, on a phone, in both colour schemes, without a word to anybody else.
-Each picture is compared with the bytes that POST /generate answers for the same fields.
-usage: page_browser.py EXECUTABLE MODEL, with a Python that has axe-core (scripts/client-env)"""
+"""The web page in Debian's Chromium: draws, moves a LoRA's slider, inpaints with a painted mask,
+cancels, trains and stops training; also by keyboard, on a phone's screen, in both colour
+schemes, and without requests to other hosts. Each picture is compared with the bytes that
+POST /generate answers for the same fields. usage: page_browser.py EXECUTABLE MODEL, with a
+Python that has axe-core (scripts/client-env)"""
 import glob
 import importlib.util
 import json
@@ -23,9 +24,10 @@ executable, model = sys.argv[1:3]
 root = tempfile.mkdtemp()
 FIELDS = {"prompt": "a red house on green hills", "seed": 7, "guidance_scale": 2.5, "width": 64, "height": 64,
           "num_inference_steps": 8}
-PATIENCE_S = 120  # the sanitizers' pace
+PATIENCE_S = 120  # enough with sanitizers
 
-# The mean difference of two pictures in their left and right thirds: arguments are two <img>.
+# Returns the mean difference of two pictures in their left and right thirds. Arguments: selectors
+# of two <img>.
 THIRDS = """const [a, b] = [...arguments].map((css) => {
     const image = document.querySelector(css), canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
     const context = canvas.getContext("2d");
@@ -38,7 +40,7 @@ for (let i = 0; i < a.data.length; i++)
 return [sum[0], sum[2]].map((s) => s / (a.data.length / 4));"""
 
 
-# Keeps the pixels of each preview that the viewer shows.
+# Records the pixels of each preview that the viewer shows.
 WATCH = """window.previews = [];
 new MutationObserver((changes) => {
     for (const { target } of changes)
@@ -76,7 +78,7 @@ def drawn_by(d, **fields):
 def draws_by_keyboard(d, p):
     p.start()
     p.run("document.activeElement.blur();")
-    for _ in range(5):  # the name, two rooms, the prompt
+    for _ in range(5):  # the page's name, two rooms, the prompt
         p.press("tab")
         if p.run('return document.activeElement.name === "prompt";'):
             break
@@ -104,7 +106,7 @@ def a_slider_changes_the_picture(d, p):
 
 
 def again_with_these(p):
-    """The first picture's parameters in the form, which has others."""
+    """"Again with these" puts the first picture's parameters back into the changed form."""
     p.set(prompt="something else", seed=1, num_inference_steps=5)
     p.run('document.querySelectorAll("#gallery li button")[1].click();')
     first = p.shown()
@@ -115,7 +117,8 @@ def again_with_these(p):
 
 
 def has_all_fields(d, p):
-    """A control for each field of POST /generate, but for those that are pictures, lists or no choice."""
+    """The form has a control for each field of POST /generate, except pictures, lists and fields
+    that the user does not choose."""
     api = d.get("/openapi.json").json()
     fields = api["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
     others = {"init_image", "mask_image", "loras", "model", "stream", "prompt_embeds", "negative_prompt_embeds"}
@@ -146,7 +149,7 @@ def inpaints(d, p):
 
 
 def shows_previews(d, p):
-    """Of so many steps that the browser cannot miss all of them, also where others take its time."""
+    """Previews appear. More steps are tried if a busy machine makes the browser miss too many."""
     p.run(WATCH)
     for steps in (200, 400, 900):
         p.run("window.previews = [];")
@@ -215,7 +218,7 @@ def shows_what_is_drawn_as_a_job(d, p):
 
 
 def is_accessible(p, room):
-    """axe-core's rules, of which no serious or critical one may be broken."""
+    """No serious or critical rule of axe-core may be broken."""
     package = importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0]
     with open(os.path.join(package, "axe.min.js"), encoding="utf-8") as f:
         p.run(f.read())
@@ -240,7 +243,8 @@ def survives_a_reload(p):
 
 
 def asks_for_a_key(p, key):
-    """A daemon with keys: the page is there, what it asks the daemon for is not, until it has the key."""
+    """With a daemon that requires keys the page loads, and asks for a key before it can use the
+    daemon."""
     p.open(p.origin)
     for given in ("latentd_" + "0" * 64, key):
         p.wait("the question", 'document.querySelector("#key-dialog").open')
@@ -256,7 +260,7 @@ def asks_for_a_key(p, key):
 
 
 def switches_models(d, p):
-    """Where there is another checkpoint, it can be chosen, and what is in the form stays."""
+    """The page offers the other checkpoint. Switching to it keeps the form's contents."""
     p.start()
     check(p.run('return [...document.querySelector("#model-choice").options].map((one) => one.value);') == ["one", "two"],
           "both are offered")
@@ -271,14 +275,14 @@ def switches_models(d, p):
 
 
 def nobody_else_is_asked(p):
-    """Every request of every document goes where the document came from."""
+    """Every document's requests go to the host that the document came from."""
     urls, foreign = set(), set()
     for entry in p.log("performance"):
         message = json.loads(entry["message"])["message"]
         asked = message["params"]
         if message["method"] == "Network.requestWillBeSent" and asked["documentURL"].startswith("http"):
             url, origin = asked["request"]["url"], "/".join(asked["documentURL"].split("/")[:3]) + "/"
-            urls.add(url) # the browser's own first tab asks for other things
+            urls.add(url) # skips the requests of the browser's first tab
             if not url.startswith((origin, "blob:" + origin)) or not origin.startswith("http://127.0.0.1:"):
                 foreign.add(url)
     check(len(urls) > 15 and not foreign, f"{len(urls)} requests, all to the daemon: {foreign}")
@@ -286,7 +290,7 @@ def nobody_else_is_asked(p):
 
 def no_errors(p):
     lines = [e["message"] for e in p.log("browser") if e["level"] in ("SEVERE", "WARNING")]
-    # The browser's own line on a refusal that the test asked for.
+    # The browser's own message about the refusal that the test provoked.
     lines = [line for line in lines if not re.search(r"/generate - Failed to load resource: .* 400", line)]
     check(not lines, f"nothing on the console: {lines}")
 

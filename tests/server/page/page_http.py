@@ -1,5 +1,5 @@
-"""The web page's files over HTTP: types, tags, caching, what the page may do, and no key needed.
-usage: page_http.py EXECUTABLE"""
+"""The web page's files over HTTP: types, ETags, caching, the content security policy, and no key
+needed. usage: page_http.py EXECUTABLE"""
 import os
 import re
 import sys

@@ -1,4 +1,5 @@
-"""A browser over WebDriver (the W3C's protocol, Debian's chromium and chromium-driver). Standard library only."""
+"""Controls a browser over WebDriver (W3C), with Debian's chromium and chromium-driver. Standard
+library only."""
 import base64
 import http.client
 import json
@@ -26,7 +27,7 @@ class WebDriverError(Exception):
 
 
 class Browser:
-    """`with Browser(1280, 900) as b: b.open(url)`; ends with all it started."""
+    """`with Browser(1280, 900) as b: b.open(url)`. At the end stops all processes it started."""
 
     def __init__(self, width, height, patience_s=30):
         self.size, self.patience_s = (width, height), patience_s
@@ -98,7 +99,7 @@ class Browser:
         self.call("POST", f"/element/{self.element(css)}/value", {"text": text})
 
     def fill(self, css, text):
-        """In place of what stands there."""
+        """Replaces the field's text."""
         self.call("POST", f"/element/{self.element(css)}/clear")
         self.type(css, text)
 
@@ -106,13 +107,14 @@ class Browser:
         self.type(css, "\n".join(paths))
 
     def press(self, *names):
-        """Keys, each pressed while those before it are held."""
+        """Presses keys in order, holding the earlier ones down."""
         keys = [KEYS.get(name, name) for name in names]
         actions = [{"type": "keyDown", "value": k} for k in keys] + [{"type": "keyUp", "value": k} for k in reversed(keys)]
         self.call("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
     def drag(self, css, points):
-        """Over an element, between points in shares of its width and height from its middle."""
+        """Drags the mouse over an element. Points are relative to its middle, in fractions of
+        its width and height."""
         box = self.run("const one = document.querySelector(arguments[0]);"
                        "one.scrollIntoView({ block: 'center', behavior: 'instant' });"
                        "const b = one.getBoundingClientRect(); return [b.width, b.height];", css)
@@ -129,7 +131,7 @@ class Browser:
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def run_async(self, script, *arguments):
-        """`script` calls its last argument with the result."""
+        """`script` must call its last argument with the result."""
         return self.call("POST", "/execute/async", {"script": script, "args": list(arguments)})
 
     def text(self, css):
@@ -139,7 +141,7 @@ class Browser:
         return self.run("return document.querySelectorAll(arguments[0]).length;", css)
 
     def wait(self, what, script, *arguments, seconds=None):
-        """Until the expression is true; its value."""
+        """Waits until the expression is true. Returns its value."""
         end = time.monotonic() + (seconds or self.patience_s)
         while True:
             value = self.run(f"return ({script});", *arguments)
@@ -156,7 +158,8 @@ class Browser:
         return self.call("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def look(self, width, height, scheme=None, scale=1):
-        """As on a screen of this size, "dark" or "light", by somebody who likes nothing to move."""
+        """Emulates a screen of this size, a colour scheme ("dark" or "light") and the setting
+        for reduced motion."""
         self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale,
                       mobile=width < 600)
         if scheme:
@@ -164,7 +167,7 @@ class Browser:
                 {"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}])
 
     def screenshot(self, path, whole=True):
-        """Of the window, or of all that there is to scroll to."""
+        """Saves a screenshot of the window, or of the whole page."""
         if whole:
             width, height, all = self.run("return [innerWidth, innerHeight, document.documentElement.scrollHeight];")
             self.look(width, all, scale=self.run("return devicePixelRatio;"))

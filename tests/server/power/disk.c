@@ -1,16 +1,16 @@
-/* A disk that is about to lose its power, as a library that is loaded before all others: it keeps a
- * copy of what has been synced in one folder, so that the test can see what would be left if
- * nothing else had reached the disk.
+/* Emulates a disk that loses power, as a library for LD_PRELOAD: it copies everything that is
+ * synced in one folder, so that a test can see what would be left if nothing else had reached the
+ * disk.
  *
- *   POWER_CUT_ROOT    the folder, and all that lies in it
+ *   POWER_CUT_ROOT the folder that is watched, with all folders below it
  *   POWER_CUT_KEPT    where the copies go: KEY, the bytes of a file as of its last fsync;
  * KEY.folder, the names in a folder as of its last fsync, each a line "f|d KEY NAME"; and "root",
  * the key of the folder itself
  *
- * A key is an inode and its birth, since a file system gives the number of a deleted file to the
- * next one. fsync and fdatasync copy one file or folder, syncfs and sync everything. The disk
- * itself is not waited for: no test cuts its power. Writes that no sync follows need no watching:
- * they are in the folder, and in no copy. Links and names with a line break are not known here. */
+ * A key is an inode number and its birth time, because a file system reuses the number of a deleted
+ * file. fsync and fdatasync copy one file or folder; syncfs and sync copy everything. The real disk
+ * is not synced: it keeps its power. Writes without a sync are not intercepted: they are in the
+ * folder but in no copy. Links and names with a line break are not supported. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,7 +29,7 @@
 static char root[PATH_MAX];
 static const char *kept;
 
-/* No test can go on from here. */
+/* Aborts: the test cannot go on after this error. */
 static void broken(const char *what) {
     fprintf(stderr, "power cut disk: %s: %s\n", what, strerror(errno));
     abort();
@@ -39,7 +39,7 @@ static void key_of(int folder, const char *name, char key[KEY_BYTES], unsigned *
     struct statx st;
     const int flags = *name ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH;
     if (statx(folder, name, flags, STATX_INO | STATX_TYPE | STATX_BTIME, &st) != 0) {
-        key[0] = 0; /* it has just gone */
+        key[0] = 0; /* just deleted */
         return;
     }
     *mode = st.stx_mode;
@@ -47,7 +47,7 @@ static void key_of(int folder, const char *name, char key[KEY_BYTES], unsigned *
         (long long)st.stx_btime.tv_sec, st.stx_btime.tv_nsec);
 }
 
-/* Opens a file of the copies under a name of this thread's; put() gives it its own. */
+/* Opens a copy under a temporary name of this thread. put() renames it. */
 static FILE *open_copy(char path[PATH_MAX], const char *key) {
     snprintf(path, PATH_MAX, "%s/%s.%d.fresh", kept, key, gettid());
     FILE *copy = fopen(path, "we");
@@ -68,7 +68,7 @@ static void keep_file(int fd, const char *key) {
     static _Thread_local char bytes[1 << 16];
     const bool is_readable = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_WRONLY;
     snprintf(own, sizeof(own), "/proc/self/fd/%d", fd);
-    /* Only where it must be: closing it gives up the locks of the process on the file. */
+    /* Opens the file again only if it must: closing it releases the process's locks on the file. */
     const int from = is_readable ? fd : open(own, O_RDONLY | O_CLOEXEC);
     FILE *copy = open_copy(path, key);
     off_t at = 0;
@@ -83,13 +83,13 @@ static void keep_file(int fd, const char *key) {
         close(from);
 }
 
-/* `deep`: with all that lies in it. */
+/* Copies a folder's names. `deep`: with all files and folders below it. */
 static void keep_folder(int fd, const char *key, bool deep) {
     char path[PATH_MAX], inner[KEY_BYTES];
     const int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = own >= 0 ? fdopendir(own) : NULL;
     if (!folder)
-        return; /* it has just gone */
+        return; /* just deleted */
     FILE *copy = open_copy(path, key);
     for (const struct dirent *e; (e = readdir(folder));) {
         unsigned mode = 0;
@@ -111,7 +111,8 @@ static void keep_folder(int fd, const char *key, bool deep) {
     put(copy, path, key, ".folder");
 }
 
-/* False if it lies elsewhere, or has no name any more, or is no file. */
+/* Copies the file or folder of `fd`. Returns false if it is outside of the watched folder or
+ * deleted, or if it is neither. */
 static bool keep(int fd) {
     char own[64], path[PATH_MAX], key[KEY_BYTES];
     unsigned mode = 0;
@@ -149,7 +150,7 @@ __attribute__((constructor)) static void begin(void) {
         kept = getenv("POWER_CUT_KEPT");
 }
 
-/* The C library's own. */
+/* Calls the C library's own function. */
 static int really(const char *name, int fd) {
     int (*function)(int);
     *(void **)&function = dlsym(RTLD_NEXT, name);

@@ -1,5 +1,5 @@
-"""What a power cut leaves of a folder: the copies that disk.c keeps, and the folder as it was at the cut,
-put together again in several ways. Standard library only."""
+"""Rebuilds in several ways what a power cut may leave of a folder, from the copies that disk.c
+keeps and from the folder at the moment of the cut. Standard library only."""
 import os
 import shutil
 import subprocess
@@ -9,7 +9,8 @@ PAGE = 4096
 
 
 class Disk:
-    """The folder `root`, whose daemon is started with `under`. All that is there now is on the disk."""
+    """The watched folder `root`. The daemon is started with `under`. At first all its contents
+    count as synced."""
 
     def __init__(self, library, root):
         self.library, self.root = library, root
@@ -17,19 +18,20 @@ class Disk:
         self.begin()
 
     def begin(self):
-        """All that is there now is on the disk."""
+        """Counts all present contents as synced."""
         self._copy_all(self.kept)
 
     def under(self, command):
-        """The command with its fsyncs watched."""
+        """Returns the command with disk.c loaded, so that its syncs are watched."""
         return ["env", *self._settings(self.kept), *command]
 
     def cut(self):
-        """To be called when nothing writes any more: the folder as it is now. restore() may follow."""
+        """Copies the folder as it is now. Call when nothing writes any more. restore() may
+        follow."""
         self._copy_all(self.now)
 
     def restore(self, choose):
-        """Puts the folder back as the cut may have left it; `choose` is one of the three below."""
+        """Puts the folder back as the cut may have left it. `choose`: a Worst, Kind or Some."""
         shutil.rmtree(self.root)
         with open(os.path.join(self.now, "root"), encoding="utf-8") as f:
             self._restore_folder(f.read(), self.root, choose)
@@ -43,7 +45,7 @@ class Disk:
         subprocess.run(["env", *self._settings(to), sys.executable, "-c", "import os; os.sync()"], check=True)
 
     def _names(self, copies, key):
-        """{name: (kind, key)} of a folder; of none where it was never synced."""
+        """Returns {name: (kind, key)} of a folder, {} if it was never synced."""
         try:
             with open(os.path.join(copies, key + ".folder"), encoding="utf-8") as f:
                 lines = [line.rstrip("\n").split(" ", 2) for line in f]
@@ -69,7 +71,7 @@ class Disk:
             if kind == "d":
                 self._restore_folder(inner, os.path.join(path, name), choose)
             else:
-                # What was deleted since has no bytes but those that were synced.
+                # Of a file deleted before the cut only the synced bytes are known.
                 is_there = os.path.exists(os.path.join(self.now, inner))
                 kept = self._bytes(self.kept, inner)
                 with open(os.path.join(path, name), "wb") as f:
@@ -77,7 +79,7 @@ class Disk:
 
 
 class Worst:
-    """Nothing but what was synced."""
+    """Keeps only what was synced."""
 
     def __str__(self):
         return "only what was synced"
@@ -90,7 +92,7 @@ class Worst:
 
 
 class Kind(Worst):
-    """Everything, as after a kill -9."""
+    """Keeps everything, as after a kill -9."""
 
     def __str__(self):
         return "everything"
@@ -103,7 +105,7 @@ class Kind(Worst):
 
 
 class Some(Worst):
-    """Of what was not synced each name, length and page as a coin falls."""
+    """Keeps each unsynced name, length and page with a probability of one half."""
 
     def __init__(self, draw):
         self.draw = draw

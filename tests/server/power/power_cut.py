@@ -1,7 +1,8 @@
-"""What a daemon has acknowledged is there after a power cut, which takes what was not synced: all of it, none
-of it, or some (disk.py). Of the pipeline without a model: jobs and their results. Of the bundled checkpoint:
+"""What the daemon has acknowledged must survive a power cut, whether all unsynced data are left,
+none, or some (disk.py). Without a model: jobs and their results. With the bundled checkpoint:
 adapters, data sets, keys, a training job's checkpoints, its adapter, a fine-tuned model.
-usage: power_cut.py LIBRARY EXECUTABLE [MODEL [SEED]]    (with a model the second list, else the first)"""
+usage: power_cut.py LIBRARY EXECUTABLE [MODEL [SEED]] (with a model the second list, else the
+first)"""
 import io
 import itertools
 import json
@@ -31,7 +32,7 @@ ROUNDS = 4
 
 
 class Powered(Daemon):
-    """A daemon on the disk: its state, adapters, data sets and keys."""
+    """A daemon with its state, adapters, data sets and keys in the watched folder."""
 
     def __init__(self, disk):
         self.disk = disk
@@ -42,7 +43,7 @@ class Powered(Daemon):
         self.command = disk.under(self.command)
 
     def cut(self):
-        """kill -9, and the folder as it was then."""
+        """Kills the daemon with SIGKILL and copies the folder as it is then."""
         self.process.kill()
         self.process.wait(20)
         self.disk.cut()
@@ -69,7 +70,7 @@ def remove(disk):
 
 
 def after(disk, left, look):
-    """A daemon on what the cut has left, which must start; `look` checks it."""
+    """Starts a daemon on what the cut has left, and calls `look` to check it."""
     disk.restore(left)
     d = Powered(disk)
     with d:
@@ -90,7 +91,8 @@ names = itertools.count()
 
 
 def train_some(d, said, until):
-    """Sends training jobs until the daemon is gone; said[id]: the name of each that was accepted."""
+    """Sends training jobs until the time `until`. said["accepted"][id]: the name of each
+    accepted job."""
     while time.monotonic() < until:
         name = f"a-{next(names)}"
         fields = {"name": name, "dataset": "fake,step_ms=1", "max_train_steps": 3, "checkpointing_steps": 10}
@@ -98,7 +100,8 @@ def train_some(d, said, until):
 
 
 def draw_some(d, said, until):
-    """The same of pictures; of those that are said to be drawn, what they look like."""
+    """Sends drawing jobs until the time `until`. Records the bytes of each picture whose job has
+    succeeded."""
     while time.monotonic() < until:
         id = d.post("/generate?async=1", {"prompt": "a", "num_inference_steps": 1}, 202)["id"]
         said["accepted"][id] = None
@@ -155,7 +158,7 @@ JOB = {"dataset": "stripes", "resolution": 64, "train_batch_size": 1, "learning_
 
 
 def archive():
-    """A data set of four pictures, with {path: bytes}."""
+    """Returns a data set of four pictures as a tar file, and its {path: bytes}."""
     files = {}
     for i in range(4):
         def pixel(x, y, i=i):
@@ -186,7 +189,7 @@ def put(d, path, body, kind, statuses=(200, 201)):
 
 
 def fill(d, disk):
-    """Adapters, data sets and a key. Returns what looks for them."""
+    """Uploads adapters, data sets and a key. Returns the function that checks them."""
     snow, ink = kohya_lora(model, 1), kohya_lora(model, 2)
     tar, files = archive()
     for name, body in ("snow", snow), ("again", snow), ("gone", snow), ("again", ink):
@@ -215,7 +218,8 @@ def fill(d, disk):
 
 
 def last_checkpoint(d, id, step):
-    """Waits until the job has said that it has a checkpoint of that step or a later one."""
+    """Waits until the job has reported a checkpoint of this step or a later one. Returns its
+    step."""
     source = EventSource(d, f"/jobs/{id}/events")
     source.open()
     for event in source:
@@ -232,7 +236,7 @@ def finish(d, id):
 
 
 def results_stay(disk, jobs):
-    """Of jobs that are said to have succeeded, the folder's bytes after another cut."""
+    """The results of jobs reported as succeeded have the same bytes after another cut."""
     with Powered(disk) as d:
         ends = {id: finish(d, id) for id in jobs}
         d.cut()

@@ -1,4 +1,4 @@
-/* Infotexts to parameters, against what Python makes of them: tests/reference/infotexts.py. */
+/* Parses infotexts and compares the parameters with Python's: tests/reference/infotexts.py. */
 #include "server/sdapi/infotext.h"
 
 #include "base/text/json.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a stranger may send: it ends at once, or not in this life. */
+/* Long texts from untrusted clients must be parsed in linear time. */
 static void long_lines_end(void) {
     static const char *const pieces[] = { "a", "aa:\"x,", "aa:", "a " };
     for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {

@@ -1,6 +1,6 @@
-/* What is drawn of a masked picture, and where it goes. The regions are those of AUTOMATIC1111's
- * rule: the mask's box and its padding, widened to the proportions that are drawn, moved and cut to
- * stay inside. */
+/* Which region of a masked picture is drawn, and where the result is pasted. The regions follow
+ * AUTOMATIC1111's rule: the mask's box with padding, widened to the aspect ratio of the drawing,
+ * then moved and cut to stay inside the picture. */
 #include "server/sdapi/inpaint.h"
 
 #include "pictures/png_encode.h"
@@ -12,7 +12,7 @@ struct box {
     int x1, y1, x2, y2;
 };
 
-/* Grey with a box of another value. */
+/* A grey picture whose box has another value. */
 static struct picture_file make_file(
     int width, int height, const struct box *box, uint8_t inside, uint8_t outside) {
     struct picture_file file = { 0 };
@@ -119,7 +119,7 @@ static void what_is_not_masked_stays(void) {
         }
 }
 
-/* Where nothing is masked, AUTOMATIC1111 draws image to image. */
+/* With a blank mask AUTOMATIC1111 draws image to image. */
 static void a_blank_mask_is_none(void) {
     struct sdapi_inpainting in = { .mask = make_file(64, 64, &(struct box){ 0 }, 255, 0),
         .full_res = true };
@@ -133,13 +133,14 @@ static void a_blank_mask_is_none(void) {
     free(in.mask.bytes);
 }
 
-/* Says yes when it has been asked so often. */
+/* Returns true once it has been asked a given number of times. */
 static bool runs_out(void *user) {
     int *left = user;
     return (*left)-- <= 0;
 }
 
-/* Wherever the question comes, the work ends there, and nothing of it is left. */
+/* Cancels at every point where the work asks. Each time it must stop there and leave no
+ * pictures. */
 static void it_ends_when_it_is_cancelled(void) {
     const struct box box = { 16, 16, 48, 40 };
     int asked = 0;

@@ -1,5 +1,5 @@
-/* Bodies of txt2img and img2img and what becomes of them. The truth is AUTOMATIC1111's API model:
- * its names, defaults and errors; and its table of samplers. */
+/* Parses bodies of txt2img and img2img. The reference is AUTOMATIC1111's API model (names,
+ * defaults, errors) and its table of samplers. */
 #include "server/sdapi/request.h"
 
 #include "base/text/json.h"
@@ -89,7 +89,7 @@ static void every_field_arrives(void) {
     sdapi_request_finish(&r);
 }
 
-/* What clients always send beside what they mean. */
+/* Fields that clients always send although they change nothing. */
 static void what_means_nothing_is_passed_over(void) {
     static const char *const bodies[] = {
         "{\"denoising_strength\":0.7,\"enable_hr\":false,\"hr_upscaler\":\"Latent\"}",
@@ -115,7 +115,7 @@ static void what_means_nothing_is_passed_over(void) {
 
 static void wrong_ones_are_refused_by_name(void) {
     static const struct {
-        const char *body, *param, *allowed; /* no field: the message */
+        const char *body, *param, *allowed; /* or, without a param, the message */
         enum sdapi_kind kind;
         enum error_code code;
     } rows[] = {
@@ -205,8 +205,8 @@ static void wrong_ones_are_refused_by_name(void) {
     }
 }
 
-/* AUTOMATIC1111 draws the last int(min(d, 0.999) * steps) + 1 steps; ours takes int(strength *
- * steps) of them. */
+/* AUTOMATIC1111 draws the last int(min(d, 0.999) * steps) + 1 steps, latentd the last int(strength
+ * * steps). */
 static void denoising_strength_takes_as_many_steps(void) {
     int compared = 0;
     for (int steps = 1; steps <= 60; steps++)
@@ -259,7 +259,7 @@ static void masks_arrive(void) {
 
 /* --- samplers --- */
 
-/* AUTOMATIC1111's table: names, aliases, and what "automatic" means to each. */
+/* AUTOMATIC1111's table: names, aliases, and the schedule that "automatic" means for each. */
 static void samplers_are_theirs(void) {
     static const struct {
         const char *asked, *schedule, *name, *means;
@@ -308,7 +308,8 @@ static void samplers_are_theirs(void) {
     }
 }
 
-/* A Stable Diffusion checkpoint takes every sampler with every schedule that it does not refuse. */
+/* Every pair of sampler and schedule that is not refused makes a plan for a Stable Diffusion
+ * checkpoint. */
 static void every_pair_makes_a_plan(void) {
     json_t *file = sd15_scheduler_json();
     int planned = 0, refused = 0;
@@ -337,7 +338,7 @@ static void every_pair_makes_a_plan(void) {
     json_decref(file);
 }
 
-/* Karras's sigmas for Stable Diffusion and 10 steps, as k-diffusion has them. */
+/* k-diffusion's Karras sigmas for Stable Diffusion and 10 steps. */
 static void karras_levels_are_k_diffusion_s(void) {
     static const double sigmas[] = { 14.6146, 9.1029, 5.4784, 3.1686, 1.7494, 0.9141, 0.4469,
         0.2014, 0.0819, 0.0292 };

@@ -1,5 +1,6 @@
-"""What others wrote to speak AUTOMATIC1111's API: webuiapi itself, and the bodies that SillyTavern and Open
-WebUI send, on the bundled checkpoint.   usage: scripts/client-env sdapi_clients.py EXECUTABLE MODEL"""
+"""Clients of AUTOMATIC1111's API: the webuiapi package itself, and the bodies that SillyTavern
+and Open WebUI send, with the bundled checkpoint. usage: scripts/client-env sdapi_clients.py
+EXECUTABLE MODEL"""
 import base64
 import io
 import json
@@ -23,7 +24,7 @@ def mean_difference(a, b, box=None):
 
 
 def keep(name, picture):
-    """For people who want to look: SDAPI_KEEP names a folder."""
+    """Saves a picture for inspection if SDAPI_KEEP names a folder."""
     if os.environ.get("SDAPI_KEEP"):
         picture.save(os.path.join(os.environ["SDAPI_KEEP"], f"{name}.png"))
 
@@ -78,7 +79,7 @@ def from_pictures(api, house):
 
 
 def write_embedding(path, model):
-    """Two vectors of zeros, in AUTOMATIC1111's form."""
+    """Writes an embedding of two zero vectors in AUTOMATIC1111's format."""
     with open(f"{model}/text_encoder/config.json") as f:
         width = json.load(f)["hidden_size"]
     head = json.dumps({"emb_params": {"dtype": "F32", "shape": [2, width], "data_offsets": [0, 8 * width]}}).encode()
@@ -145,7 +146,8 @@ def refusals(api):
 
 
 def silly_tavern(d):
-    """src/endpoints/stable-diffusion.js and extensions/stable-diffusion/index.js, in their order."""
+    """Sends the requests of src/endpoints/stable-diffusion.js and
+    extensions/stable-diffusion/index.js in the same order."""
     def get(path):
         return d.get(f"/sdapi/v1/{path}", {"Authorization": "Basic Og=="})
     ping = get("options")
@@ -175,7 +177,7 @@ def silly_tavern(d):
     body["alwayson_scripts"] = {"ADetailer": {"args": [True, True, {"ad_model": "face_yolov8n.pt"}]}}
     r = d.request("POST", "/sdapi/v1/txt2img", json.dumps(body), {"Content-Type": "application/json"})
     check(r.status == 422 and "ADetailer" in r.json()["detail"][0]["input"], f"{r.status} {r.body[:200]}")
-    # Its own client hangs up: it interrupts, and drops the request.
+    # When SillyTavern's user stops, it sends an interrupt and drops the request.
     del body["alwayson_scripts"]
     ended = []
     long = threading.Thread(target=lambda: ended.append(d.request(
@@ -188,13 +190,13 @@ def silly_tavern(d):
 
 
 def open_webui(d):
-    """routers/images.py: exactly these fields."""
+    """Sends exactly the fields of routers/images.py."""
     headers = {"Authorization": "Basic Og=="}
     check(d.get("/sdapi/v1/options", headers).status == 200, "verify")
     models = [{"id": m["title"], "name": m["model_name"]} for m in d.get("/sdapi/v1/sd-models", headers).json()]
     check(models[0] == {"id": "one", "name": "one"}, f"{models}")
     options = d.get("/sdapi/v1/options", headers).json()
-    options["sd_model_checkpoint"] = "one"  # it sends back all that it read
+    options["sd_model_checkpoint"] = "one"  # Open WebUI sends all options back
     r = d.request("POST", "/sdapi/v1/options", json.dumps(options), {**headers, "Content-Type": "application/json"})
     check(r.status == 200, f"{r.status} {r.body}")
     body = {"prompt": "a blue boat", "batch_size": 1, "width": 128, "height": 128, "steps": 20,

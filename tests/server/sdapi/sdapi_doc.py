@@ -1,6 +1,6 @@
-"""Runs the commands of docs/sdapi.md with the bundled checkpoint, and holds the page to its word: the routes that
-it lists answer, the fields that it says are passed over change nothing, the others are refused.
-usage: sdapi_doc.py EXECUTABLE MODEL"""
+"""Runs the commands of docs/sdapi.md with the bundled checkpoint and checks the page's claims:
+the listed routes exist, the ignored fields change nothing, the others are refused. usage:
+sdapi_doc.py EXECUTABLE MODEL"""
 import json
 import re
 import sys
@@ -26,7 +26,7 @@ def commands():
     check(page.read("house.png")[:4] == b"\x89PNG", "a PNG")
     check(len(json.loads(page.read("snow.json"))["images"]) == 1, "image to image")
     check(said[2] == '"7"\n', said[2])
-    check(said[3] in ("0\n0\n{}", "0.0\n0\n{}"), said[3])  # jq 1.7 keeps the 0.0
+    check(said[3] in ("0\n0\n{}", "0.0\n0\n{}"), said[3])  # jq 1.7 prints 0.0
     check(said[4] == "nulltiny-sd\n", said[4])
 
 
@@ -68,7 +68,7 @@ def refused(d):
 
 
 def samplers(d):
-    """Every sampler and schedule of the page, and no other."""
+    """The page lists exactly the daemon's samplers, with their default schedules."""
     table = section("Seeds and samplers").split("|---|---|---|\n")[1].split("\n\n")[0].split("\n")
     means = {name: row.split("|")[3].strip() for row in table for name in words(row.split("|")[1])}
     listed = {s["name"]: s["options"].get("scheduler", "uniform") for s in d.get("/sdapi/v1/samplers").json()}

@@ -1,5 +1,5 @@
-"""AUTOMATIC1111's API over HTTP, on a pipeline without a model: every route, the answers' shapes, the
-errors, progress and interrupting.   usage: sdapi_http.py EXECUTABLE"""
+"""AUTOMATIC1111's API over HTTP with the fake pipeline: every route, the shape of the answers,
+errors, progress and interrupting. usage: sdapi_http.py EXECUTABLE"""
 import base64
 import json
 import subprocess
@@ -47,7 +47,7 @@ def lists(d):
     check(all(set(s) == {"name", "label", "aliases", "default_rho", "need_inner_model"} for s in schedulers),
           f"{schedulers[0]}")
     check({"automatic", "karras", "sgm_uniform"} <= {s["name"] for s in schedulers}, f"{schedulers}")
-    for sampler in names:  # each is one that txt2img takes
+    for sampler in names:  # txt2img accepts each of them
         r = txt2img(d, {"sampler_name": sampler, "send_images": False})
         check(r.status == 200, f"{sampler}: {r.status} {r.body[:200]}")
     models = d.get("/sdapi/v1/sd-models").json()
@@ -86,7 +86,7 @@ def answers(d):
     check(back["info"] == info["infotexts"][1], f"{back['info']}")
     check(back["parameters"]["Seed"] == "8" and back["parameters"]["Size-1"] == "64", f"{back['parameters']}")
     check(json.loads(back["items"]["latentd"])["scheduler"]["use_karras_sigmas"] is True, f"{back['items']}")
-    # The same seed alone, and by our own API.
+    # The same seed in a request of its own, and through POST /generate.
     one = txt2img(d, {"prompt": "a cat, sitting", "negative_prompt": "a dog", "seed": 8, "sampler_name": "DPM++ 2M",
                       "cfg_scale": 6.5, "override_settings": {"CLIP_stop_at_last_layers": 2}}).json()
     check(pixels(one["images"][0]) == pixels(a["images"][1]), "picture k is the picture of seed + k")
@@ -98,7 +98,7 @@ def answers(d):
 
 
 def pixels(b64):
-    """The compressed pixels of one of our PNGs."""
+    """Returns the compressed pixels of a PNG that the daemon wrote."""
     data, at, found = base64.b64decode(b64), 8, b""
     while at < len(data):
         size = int.from_bytes(data[at:at + 4], "big")
@@ -204,7 +204,7 @@ def options(d):
 
 
 def curl(d):
-    """As people do it: without a body there is no length either."""
+    """A POST as curl users send it, without a body and without Content-Length."""
     url = f"http://{d.host}:{d.port}/sdapi/v1/interrupt"
     ran = subprocess.run(["curl", "-s", "-X", "POST", url], capture_output=True, text=True)
     check(ran.stdout == "{}", f"curl -X POST: {ran.stdout} {ran.stderr}")
@@ -254,7 +254,7 @@ def progress_and_interrupt(executable):
         check(answers["slow"].status == 499, f"{answers['slow'].status}")
         check(wait_until(lambda: d.get("/sdapi/v1/progress").json()["state"]["job_count"] == 0), "idle again")
         check(d.get("/internal/pending-tasks").json() == {"size": 0, "tasks": []}, "nothing waits")
-        # A native request is none of this dialect's.
+        # This API neither shows nor interrupts a native request.
         native = threading.Thread(target=lambda: answers.update(native=d.generate({"prompt": "x"})))
         native.start()
         time.sleep(0.2)
@@ -265,8 +265,8 @@ def progress_and_interrupt(executable):
 
 
 def large_pictures_that_wait(executable):
-    """Pictures of 4096x4096 px to inpaint a part of, of which four fill what is kept of all of them: a fifth is
-    refused, and taken once one has ended."""
+    """Inpaints in pictures of 4096x4096 px. Four of them fill the memory for kept pictures: a
+    fifth is refused, and accepted once another has ended."""
     def square(side, first):
         rows = [first + bytes(3 * side - 3)] + [bytes(3 * side)] * (side - 1)
         return base64.b64encode(png_of_rows(side, rows)).decode()
@@ -289,7 +289,7 @@ def large_pictures_that_wait(executable):
         check(wait_until(lambda: len(answers) == 2) and answers[1].status == 499, "one of four is ended")
 
         def ask_until_taken():
-            """Its room may be given back a moment after its answer."""
+            """Repeats until accepted: the memory may be released shortly after the answer."""
             while (r := post(d, "/sdapi/v1/img2img", fields)).status == 429:
                 time.sleep(0.05)
             answers.append(r)
@@ -302,7 +302,7 @@ def large_pictures_that_wait(executable):
 
 
 def callers(executable):
-    """Each key's owner sees and ends their own requests only."""
+    """A caller with a key sees and interrupts only its own requests."""
     with tempfile.TemporaryDirectory() as folder:
         alice, bob = ({"Authorization": "Basic " + base64.b64encode(f"user:{key}".encode()).decode()}
                       for key in (subprocess.run([executable, "key", name, "--api-keys", f"{folder}/keys"],

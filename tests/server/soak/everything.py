@@ -1,8 +1,9 @@
-"""Everything at once for MINUTES: pictures for people who wait, follow or come back later, adapters that are
-replaced, checkpoints that are switched, one training job after the other, clients that send garbage, trickle or
-leave. Every picture must be what its checkpoint and its adapter's version draw alone, bit for bit; memory, threads
-and open files must be flat between pauses in which all of them are silent.
-usage: everything.py EXECUTABLE MODEL MINUTES"""
+"""Does everything at once for MINUTES: clients that wait for pictures, follow streams or fetch
+them later, adapters that are replaced, checkpoints that are switched, one training job after
+the other, clients that send garbage, send slowly or disconnect. Every picture must be, bit
+for bit, what its checkpoint and its adapter version draw alone. Memory, threads and open
+files must stay flat; they are measured in pauses without clients. usage: everything.py
+EXECUTABLE MODEL MINUTES"""
 import base64
 import hashlib
 import json
@@ -23,8 +24,8 @@ from daemon import Daemon, check, done, generate_bytes, wait_until
 from lora_file import kohya_lora
 
 executable, bundled, minutes = sys.argv[1], sys.argv[2], float(sys.argv[3])
-PHASES = 6  # between two of them everybody is silent and the daemon is measured
-GROWTH_MAX_KB = 24 << 10  # of resident memory beside the kept texts, from the second pause to the last
+PHASES = 6  # after each, all clients pause and the daemon is measured
+GROWTH_MAX_KB = 24 << 10  # growth of resident memory without cached texts, second pause to last
 JSON = {"Content-Type": "application/json"}
 MODELS = ("plain", "merged")
 FILES = [kohya_lora(bundled, seed, rank=rank) for seed, rank in ((1, 4), (2, 8), (3, 2))]
@@ -32,7 +33,8 @@ LONG = {"prompt": "a boat that nobody waits for", "num_inference_steps": 400, "w
 
 
 def requests():
-    """Bodies that differ in what a request can differ in; those with an adapter name "swapped"."""
+    """Returns request bodies that differ in every field that matters. Those with an adapter use
+    the name "swapped"."""
     schedulers = ("ddim", "euler_ancestral", {"name": "dpmpp_2m", "use_karras_sigmas": True}, "unipc", "lcm", "heun")
     sizes = ((64, 64), (128, 64), (64, 128))
     for i in range(18):
@@ -48,12 +50,13 @@ REQUESTS = list(requests())
 
 
 def pixels(png):
-    """What stands for a picture, whatever the texts in its file."""
+    """Returns a hash of a PNG's pixels, whatever its text chunks."""
     return hashlib.sha256(repr(picture.decode(png)).encode()).hexdigest()
 
 
 class Truth:
-    """What each request draws alone, [checkpoint][request][file, or None], as latents and as a job's picture."""
+    """What each request draws in a daemon of its own: {(checkpoint, request, file or None):
+    latents}, and the same for the pictures."""
 
     def __init__(self, root):
         self.latents, self.pictures = {}, {}
@@ -79,10 +82,10 @@ class Everything:
         self.d, self.truth, self.root = daemon, truth, root
         self.go, self.over = threading.Event(), threading.Event()
         self.lock = threading.Lock()
-        self.busy = 0  # those who are not silent
+        self.busy = 0  # the number of clients in a turn
         self.counts = {}
-        self.file_of = {}  # an adapter's version: index into FILES
-        self.latest = 0    # the last version that was sent
+        self.file_of = {}  # adapter version: index into FILES
+        self.latest = 0    # the version uploaded last
         self.odd = {}      # the first wrong answer of each kind
 
     def count(self, what, wrong=None):
@@ -93,7 +96,7 @@ class Everything:
                 self.odd.setdefault(what, wrong)
 
     def repeat(self, turn, number, pause_s):
-        """A thread that calls turn(random numbers of its own) until all is over, silent in pauses."""
+        """Starts a thread that calls turn(its random numbers) until the end, except in pauses."""
         dice = random.Random(number)
 
         def run():
@@ -104,7 +107,7 @@ class Everything:
                     self.busy += 1
                 try:
                     turn(dice)
-                except Exception as e:  # which a thread would keep to itself
+                except Exception as e:  # a thread would not report it
                     self.count(turn.__name__ + " raised", repr(e))
                 with self.lock:
                     self.busy -= 1
@@ -114,14 +117,14 @@ class Everything:
         return thread
 
     def file_used(self, version):
-        """Index of the file that a version was made from. A checkpoint that is switched to gives the last one
-        that was sent a new number."""
+        """Returns the index of the file that a version was made from. When another checkpoint is
+        loaded, the last uploaded file gets a new version."""
         wait_until(lambda: version in self.file_of or self.latest > version, 10)
         with self.lock:
             return self.file_of[max(v for v in self.file_of if v <= version)]
 
     def judge(self, what, index, answer, truth, drawn):
-        """Whether what was drawn is what the answer's checkpoint and its adapter's version draw."""
+        """Checks that the result is what the answer's checkpoint and adapter version draw."""
         used = answer.get("loras") or []
         file = self.file_used(used[0]["version"]) if used else None
         right = drawn == truth.get((answer["model"], index, file))
@@ -131,11 +134,12 @@ class Everything:
         self.judge(what, index, answer, self.truth.latents, answer["images"][0]["b64_latent"])
 
     def refused(self, what, status, body):
-        """Answers that a well-meant request may get while all this goes on."""
+        """Checks that a valid request was refused only with an error that may happen during this
+        test."""
         allowed = status in (429, 503) or (status == 400 and b"loras[0].name" in body)
         self.count(f"{what} refused", None if allowed else f"{status} {body[:300]}")
 
-    # --- Those who want pictures ---
+    # --- Clients that want pictures ---
 
     def drawn(self, dice):
         index = dice.randrange(len(REQUESTS))
@@ -159,8 +163,9 @@ class Everything:
             self.refused("followed", json.loads(last["data"])["error"].get("status", 503), last["data"].encode())
 
     def come_back(self, dice):
-        """A job, whose picture is fetched later: the one that was asked for, whatever is switched meanwhile. Only
-        an adapter that is replaced or taken away before it begins may fail it."""
+        """Orders a drawing as a job and fetches the picture later. It must be of the checkpoint
+        named in the order, whatever is loaded meanwhile. The job may fail only because its
+        adapter was replaced or deleted before it began."""
         index = dice.randrange(len(REQUESTS))
         body = {**REQUESTS[index], "output": "png"}
         r = self.d.request("POST", "/generate?async=1", json.dumps(body), JSON)
@@ -177,14 +182,14 @@ class Everything:
         self.judge("jobs", index, job["result"], self.truth.pictures, pixels(r.body))
 
     def ended(self, id, seconds):
-        """A job when it has ended, or as it is when that takes longer."""
+        """Returns a job once it has ended, or as it is after `seconds`."""
         end = time.monotonic() + seconds
         while True:
             job = self.d.get(f"/jobs/{id}?wait=10").json()
             if job["state"] not in ("queued", "running") or time.monotonic() > end:
                 return job
 
-    # --- Those who change what pictures are drawn with ---
+    # --- Changes of adapters and checkpoints ---
 
     def swapped(self, dice):
         index = dice.randrange(len(FILES))
@@ -218,15 +223,15 @@ class Everything:
         if r.status != 202:
             return self.refused("trained", r.status, r.body)
         id = r.json()["id"]
-        told = self.ended(id, 600)  # while others are drawn it gets little time
+        told = self.ended(id, 600)  # it is slow while requests are drawn
         usable = told["state"] == "succeeded" and self.d.generate(
             {**REQUESTS[0], "loras": [{"name": name}]}).status in (200, 429, 503)
         self.count("trained", None if usable else json.dumps(told)[:400])
-        self.d.request("POST", f"/jobs/{id}/cancel")  # unless it has ended: it would be measured
+        self.d.request("POST", f"/jobs/{id}/cancel")  # in case it still runs
         self.d.request("DELETE", "/loras/" + name)
         self.d.request("DELETE", "/jobs/" + id)
 
-    # --- Those whom nobody would miss ---
+    # --- Clients that misbehave ---
 
     def send(self, data, seconds):
         try:
@@ -263,11 +268,12 @@ class Everything:
             pass
         self.count("trickled")
 
-    # --- What is measured ---
+    # --- Measuring ---
 
     def settle(self):
-        """The same before each look: a checkpoint that has just come, and has drawn one picture. What one keeps
-        depends on what it happened to draw at a time."""
+        """Brings the daemon into the same state before each measurement: a checkpoint just
+        loaded that has drawn one picture. Otherwise its memory depends on the pictures drawn
+        before."""
         for name in reversed(MODELS):
             self.d.request("PUT", "/model", json.dumps({"name": name}), JSON)
             check(wait_until(self.switch_is_over, 60), f"{name} comes: {self.d.get('/models').body}")
@@ -278,7 +284,7 @@ class Everything:
         quiet = wait_until(lambda: self.busy == 0 and self.d.depth() == 0, 300)
         check(quiet, f"all comes to an end: {self.busy} are still at it, {self.d.get('/info').json()['queue']}")
         self.settle()
-        time.sleep(2)  # connections that nobody closed are closed by now
+        time.sleep(2)  # until leftover connections are closed
         metrics = self.d.get("/metrics").body.decode()
         texts = int(re.search(r"^sd_text_cache_bytes (\d+)$", metrics, re.M)[1]) // 1024
         with open(f"/proc/{self.d.process.pid}/status") as f:

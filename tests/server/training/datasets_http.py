@@ -1,5 +1,6 @@
-"""Data sets over HTTP: archives that are sent, listed, described and removed, and all that can be wrong
-with them. The archives are Python's tarfile's. usage: datasets_http.py EXECUTABLE PICTURES"""
+"""Data sets over HTTP: archives are uploaded, listed, described and deleted, and wrong ones are
+refused. The archives are made with Python's tarfile. usage: datasets_http.py EXECUTABLE
+PICTURES"""
 import gzip
 import io
 import os
@@ -31,7 +32,7 @@ def entry(name, data=b"", kind=tarfile.REGTYPE, link=""):
 
 
 def tar(*entries, form=tarfile.PAX_FORMAT):
-    """entries: (name, bytes), or what entry() gives."""
+    """Returns a tar file of `entries`: (name, bytes) or results of entry()."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=form) as archive:
         for e in entries:
@@ -41,7 +42,7 @@ def tar(*entries, form=tarfile.PAX_FORMAT):
 
 
 class Folder(Daemon):
-    """A daemon with an empty folder of data sets."""
+    """A daemon with an empty folder for data sets."""
 
     def __init__(self, *extra):
         self.folder = tempfile.mkdtemp()
@@ -56,7 +57,7 @@ class Folder(Daemon):
         return self.request("PUT", "/datasets/" + name, data, headers)
 
     def files(self):
-        """All that is there, hidden or not, relative."""
+        """Returns all paths in the folder, hidden ones too, relative to it."""
         found = []
         for at, folders, files in os.walk(self.folder):
             found += [os.path.relpath(os.path.join(at, name), self.folder) for name in folders + files]
@@ -178,7 +179,7 @@ def archives_that_are_refused(d):
 
 
 def sparse_archives():
-    """Of GNU tar, where there is one: a hole of a megabyte."""
+    """A sparse archive made by GNU tar, if installed: a file with a hole of 1 MB."""
     if not shutil.which("tar"):
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -191,7 +192,7 @@ def sparse_archives():
 
 
 def huge_header():
-    """A header that announces 2^40 bytes, and a little of them."""
+    """Returns a header that announces 2^40 bytes, followed by a few."""
     info = tarfile.TarInfo("a.png")
     info.size = 1 << 40
     return info.tobuf(tarfile.GNU_FORMAT) + RGB

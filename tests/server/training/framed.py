@@ -1,7 +1,7 @@
-"""Makes share/pictures/framed, the pictures that README and docs/training.md train on: twenty scenes that the
-bundled checkpoint draws, in a green frame, and their captions.
-usage: framed.py EXECUTABLE MODEL FOLDER      (build/latentd share/tiny-sd share/pictures/framed)
-Needs Pillow; training_walk.py, which draws scenes that were held out, needs only `scenes`."""
+"""Makes share/pictures/framed, the training pictures of README and docs/training.md: twenty
+scenes drawn by the bundled checkpoint, each in a green frame, and their captions. usage:
+framed.py EXECUTABLE MODEL FOLDER (build/latentd share/tiny-sd share/pictures/framed) Needs
+Pillow; training_walk.py, which draws scenes that were held out, needs only `scenes`."""
 import io
 import os
 import random
@@ -20,20 +20,21 @@ TRAINED, HELD_OUT = 20, 12
 
 
 def scenes():
-    """(prompts to learn from, held-out scenes), each {"prompt", "seed", attributes}; always the same ones."""
+    """Returns (scenes to train on, held-out scenes), each scene as {"prompt", "seed",
+    attributes}; the same in every run."""
     draw, trained, held_out = random.Random(5), [], []
     while len(trained) < TRAINED or len(held_out) < HELD_OUT:
         ground = draw.choice(list(palette.GROUNDS))
         scene = {"sky": draw.choice(list(palette.SKIES)), "ground": ground,
                  "object": draw.choice(("boat", "lighthouse") if ground == "sea" else ("house", "castle")),
-                 # No white house in the snow, no green one on the hills.
+                 # No white and no green: a white house vanishes in snow, a green one on hills.
                  "colour": draw.choice(("red", "blue", "yellow", "purple", "orange")),
                  "place": draw.choice(list(palette.PLACES)), "body": "none", "side": "none", "trees": 0, "clouds": 0,
                  "mountains": 0}
         scene["prompt"], _ = captions.caption(scene, draw, whole=True)
         scene["seed"] = len(trained) + 100 * len(held_out)
         key = " ".join((scene["sky"], ground, scene["colour"], scene["place"]))
-        # share/tiny-sd/train/scenes.py: these were not trained on.
+        # The rule of share/tiny-sd/train/scenes.py: the checkpoint was not trained on these.
         kept = held_out if zlib.crc32(key.encode()) % 10 == 0 else trained
         if len(kept) < (HELD_OUT if kept is held_out else TRAINED):
             kept.append(scene)

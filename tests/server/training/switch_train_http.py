@@ -1,5 +1,6 @@
-"""Training jobs and a switch of checkpoints: a job trains the one that it was accepted for, while it runs and while
-it waits, and keeps its model in memory. usage: switch_train_http.py EXECUTABLE MODEL"""
+"""Training jobs while the checkpoint is switched: a job trains the checkpoint it was accepted
+for, also if the switch happens while it waits, and keeps that model in memory. usage:
+switch_train_http.py EXECUTABLE MODEL"""
 import json
 import os
 import re
@@ -25,7 +26,7 @@ def prepare():
 
 
 def numbers(d, id):
-    """An adapter's weights, without the header, which has its name."""
+    """Returns the bytes of an adapter's weights, without the header, which contains its name."""
     r = d.get(f"/jobs/{id}/adapter")
     check(r.status == 200, f"{r.status} {r.body[:200]}")
     return r.body[8 + struct.unpack("<Q", r.body[:8])[0]:]

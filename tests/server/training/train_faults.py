@@ -1,7 +1,7 @@
-"""What can go wrong in the middle of a training job: a full disk, folders that cannot be written, damaged
-checkpoints, numbers that are not finite, too little memory. Each is survived with an error that says what it
-was; the job goes on from its last good checkpoint, and its bytes are those of a job that nothing happened to.
-usage: train_faults.py EXECUTABLE MODEL"""
+"""Faults in the middle of a training job: a full disk, folders that cannot be written, damaged
+checkpoints, non-finite numbers, too little memory. The daemon survives each with an error
+that names the cause. The job can be resumed from its last good checkpoint and ends with the
+same bytes as an undisturbed job. usage: train_faults.py EXECUTABLE MODEL"""
 import json
 import os
 import re
@@ -18,7 +18,7 @@ UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def train(out):
-    """`latentd train` in a folder: its exit status and its errors."""
+    """Runs `latentd train` in a folder. Returns its exit status and errors."""
     config = os.path.join(root, "job.json")
     with open(config, "w", encoding="utf-8") as f:
         json.dump(JOB, f)
@@ -33,7 +33,8 @@ def adapter(out):
 
 
 def half_done(to):
-    """The folder of a job that was killed after step 8, of its finished one."""
+    """Makes a job's folder as if it had been killed after step 8, from a finished job's folder.
+    Returns checkpoint-8."""
     shutil.copytree(os.path.join(root, "alone"), to)
     for name in "checkpoint-12", "checkpoint-16":
         shutil.rmtree(os.path.join(to, name))
@@ -68,7 +69,7 @@ DAMAGES = [("state.safetensors", "is empty", cut(0), "has 0 bytes"),
            ("state.safetensors", "has a wrong size", flip(0), "checkpoint-8"),
            ("state.safetensors", "is gone", os.remove, "No such file"),
            ("state.safetensors", "is a folder", become_a_folder, "checkpoint-8"),
-           ("adapter.safetensors", "is cut in half", cut(0.5), None)]  # only beside what a job goes on from
+           ("adapter.safetensors", "is cut in half", cut(0.5), None)]  # a job resumes without this file
 
 
 def damaged_checkpoints_are_passed_over(alone):
@@ -91,7 +92,7 @@ def damaged_checkpoints_are_passed_over(alone):
 
 
 def goes_on(d, id, alone, what, name="stripes"):
-    """It is tried again, and ends as if nothing had happened."""
+    """Resumes the job; it must end with the bytes of an undisturbed job."""
     check(d.request("POST", f"/jobs/{id}/resume").status in (200, 202), f"{what}: it can be tried again")
     d.wait(id)
     check(d.file(id, name) == alone, f"{what}: the bytes are those of an undisturbed job")
@@ -103,7 +104,7 @@ def a_full_disk(alone):
         id = d.start()
         folder = os.path.join(d.state, "jobs", id)
         check(wait_until(lambda: os.path.isdir(os.path.join(folder, "checkpoint-4")), 60), "its first checkpoint")
-        # Room for the queue and the metrics, not for a checkpoint.
+        # Enough for the queue and the metrics, too little for a checkpoint.
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (200000, resource.RLIM_INFINITY))
         job = d.wait(id, "failed")
         check(job["error"]["code"] == "disk_full" and "/checkpoint-" in job["error"]["message"] and

@@ -1,6 +1,6 @@
-"""A full fine-tune of a checkpoint that is a single file: its result is one too, with the numbers that the same
-checkpoint as a folder comes to, under the names of the original code.
-usage: train_file_http.py EXECUTABLE MODEL SMALL_CHECKPOINT LDM_NAMES.tsv"""
+"""A full fine-tune of a single-file checkpoint: the result is also a single file, with the
+original code's tensor names and the same numbers as a fine-tune of the same checkpoint as a
+folder. usage: train_file_http.py EXECUTABLE MODEL SMALL_CHECKPOINT LDM_NAMES.tsv"""
 import json
 import os
 import re
@@ -32,7 +32,8 @@ def tensors_of(path):
 
 
 def renamed(folder):
-    """The folder's tensors under the names of the original code, by a table that is not ours."""
+    """Returns the folder's tensors with the original code's names, by a table from outside of
+    this project."""
     found = {}
     for component, (file, prefix) in FILES.items():
         tensors, _ = tensors_of(os.path.join(folder, component, file + ".safetensors"))
@@ -46,7 +47,8 @@ def renamed(folder):
 
 
 def make_checkpoint():
-    """Its folder and its file, which has what such files also have: an average, a counter, metadata."""
+    """Makes a checkpoint as a folder and as a file. The file also has what published files have:
+    an EMA entry, a step counter, metadata. Returns the folder and the file's tensors."""
     folder = os.path.join(root, "small")
     subprocess.run([sys.argv[3], sys.argv[4], "49408", folder], check=True)
     tensors, _ = tensors_of(folder + ".safetensors")
@@ -116,7 +118,8 @@ def what_it_predicts_is_said(folder):
 
 
 def as_open_clip(tensors):
-    """The text encoder's under the names of SD-2's, which has q, k and v in one."""
+    """Renames the text encoder's tensors as SD-2 files have them (OpenCLIP), with q, k and v
+    joined into one."""
     clip, layers = "cond_stage_model.transformer.text_model.", {}
     for name, tensor in tensors.items():
         new = name.replace(clip, "cond_stage_model.model.") if name.startswith(clip) else name
@@ -139,7 +142,8 @@ def as_open_clip(tensors):
 
 
 def stacked_tensors_are_saved(folder, before):
-    """Such a file's last layer of the text encoder is not used, so the folder has it no more."""
+    """SD-2 files have a last text encoder layer that is not used, so the folder is made without
+    it."""
     with open(folder + ".safetensors", "wb") as f:
         before = as_open_clip(before)
         f.write(lora_file.join(before))

@@ -1,5 +1,6 @@
-"""What a training job leaves to be looked at, over HTTP: metrics, plot, checkpoints that can be used by name,
-the adapter's file, events; and what of it goes with the job. usage: train_files_http.py EXECUTABLE MODEL"""
+"""The files of a training job over HTTP: metrics, plot, checkpoints that can be used by name,
+the adapter's file, events; and which of them are deleted with the job. usage:
+train_files_http.py EXECUTABLE MODEL"""
 import glob
 import json
 import os
@@ -49,7 +50,7 @@ def everything_of_a_job_can_be_had(d, id):
 
 
 def checkpoints_are_adapters(d):
-    """NAME@STEP while it is kept, the last of them the job's result."""
+    """A kept checkpoint can be used as NAME@STEP; the last one equals the job's result."""
     check(names(d) == ["stripes@12", "stripes@16"], f"those that are kept: {names(d)}")
     last, early = (d.latents(loras=[{"name": f"stripes@{step}"}]) for step in (16, 12))
     check(last == d.latents(loras=[{"name": "stripes"}]) and early != last, "each as it was at its step")
@@ -71,7 +72,8 @@ def events_name_checkpoints(d, id):
 
 
 def rates_are_those_that_are_used(d):
-    """Of each group with one of its own, and scaled where the job scales them (by 2, the batch)."""
+    """The reported rates are those used: one for each group with its own rate, multiplied by 2
+    (the batch) with scale_lr."""
     id = d.start(name="groups", max_train_steps=2, scale_lr=True,
                  parameter_groups=[{"pattern": "attn1", "learning_rate": 5e-4}])
     d.wait(id)

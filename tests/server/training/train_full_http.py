@@ -1,6 +1,6 @@
-"""A full fine-tune over HTTP on the bundled checkpoint: its result is a checkpoint's folder that a daemon serves,
-with the bytes of `latentd train` although the daemon was killed in the middle.
-usage: train_full_http.py EXECUTABLE MODEL"""
+"""A full fine-tune over HTTP with the bundled checkpoint: the result is a checkpoint folder that
+a daemon can serve. It has the bytes of `latentd train`, although the daemon was killed in the
+middle. usage: train_full_http.py EXECUTABLE MODEL"""
 import json
 import os
 import re
@@ -17,7 +17,7 @@ FULL = {key: value for key, value in JOB.items() if key not in ("rank", "dropout
 
 
 def trained_alone():
-    """The folder that `latentd train` names in the end."""
+    """Runs `latentd train` and returns the result's folder, which it prints at the end."""
     config, out = os.path.join(root, "job.json"), os.path.join(root, "alone")
     with open(config, "w", encoding="utf-8") as f:
         json.dump(FULL, f)
@@ -30,7 +30,7 @@ def trained_alone():
 
 
 def files(folder):
-    """Every file below a folder and its bytes."""
+    """Returns {path: bytes} of all files in a folder."""
     found = {}
     for path, _, names in os.walk(folder):
         for name in names:
@@ -44,8 +44,9 @@ def bytes_in(folder):
 
 
 def a_disk_too_small_is_foretold(d, folder):
-    """More checkpoints than any disk holds are refused, with figures that are those of the finished job in
-    `folder`; fewer are not."""
+    """A job is refused if its checkpoints cannot fit on the disk; the sizes in the error match
+    those of the finished job in `folder`. The same job with a limit on kept checkpoints is
+    accepted."""
     each, whole = bytes_in(os.path.join(folder, "checkpoint-16")), bytes_in(os.path.join(folder, "model"))
     many = {**FULL, "rank": None, "dropout": None, "name": "many", "checkpointing_steps": 1,
             "max_train_steps": 100000000}

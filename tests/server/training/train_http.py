@@ -1,6 +1,6 @@
-"""Training over HTTP on the bundled checkpoint: a job's adapter is there by name when it is done, its bytes
-are those of `latentd train` whatever else the daemon does meanwhile, and each wrong job has its own error.
-usage: train_http.py EXECUTABLE MODEL"""
+"""Training over HTTP with the bundled checkpoint: a finished job's adapter can be used by name
+and has the bytes of `latentd train`, whatever else the daemon does meanwhile. Each kind of
+wrong job has its own error. usage: train_http.py EXECUTABLE MODEL"""
 import json
 import os
 import shutil
@@ -19,7 +19,8 @@ from trainer import JOB, STEPS, Trainer, executable, make_pictures, model, root 
 
 
 def train_alone(where="alone", **fields):
-    """`latentd train` of the job: its exit status, its errors and its adapter's bytes."""
+    """Runs the job with `latentd train`. Returns its exit status, its errors and the adapter's
+    bytes."""
     config = os.path.join(root, "job.json")
     with open(config, "w", encoding="utf-8") as f:
         json.dump({**JOB, **fields}, f)
@@ -80,7 +81,7 @@ def decoding_threads_change_no_byte(alone):
         check(status == 0 and again == alone, f"{threads} threads that decode: the same bytes {log}")
 
 
-# The keys of deepspeed-diffusers' cfg/default.json, as far as they are not about other programs' files.
+# The keys of deepspeed-diffusers' cfg/default.json, except those about other programs' files.
 DEEPSPEED = {
     "num_epochs": 2, "validation_epochs": 10, "max_train_steps": 0, "lr_warmup_steps": 3, "save_interval": 2,
     "seed": 42, "validation_prompts": [], "pretrained_model_name_or_path": "model/sd", "dataset_dir": "stripes",
@@ -124,7 +125,8 @@ def a_configuration_of_deepspeed_diffusers_is_trained():
 
 
 def parts_drawn_once_are_kept_for_the_next_job():
-    """Pictures larger than they are trained: cut anew each time, or once with cache_latents."""
+    """Pictures larger than the resolution: cropped anew each time, or only once with
+    cache_latents."""
     def files(where):
         return {name for _, _, names in os.walk(os.path.join(root, where, "cache")) for name in names}
     _, _, once = train_alone("once", cache_latents=True)
@@ -141,7 +143,7 @@ def parts_drawn_once_are_kept_for_the_next_job():
 
 
 def pixels_of(file):
-    """A PNG's picture, whatever its text chunks say."""
+    """Returns a PNG's pixel data, whatever its text chunks say."""
     at, found = 8, b""
     while at < len(file):
         size, kind = struct.unpack(">I4s", file[at:at + 8])
@@ -151,7 +153,7 @@ def pixels_of(file):
 
 
 def missing_class_pictures_are_drawn():
-    """Prior preservation: pictures of the class are those of POST /generate, and drawn once."""
+    """Prior preservation: missing class pictures are drawn once, as POST /generate draws them."""
     prior = {"with_prior_preservation": True, "class_prompt": "a house", "num_class_images": 4, "max_train_steps": 3}
     folder = os.path.join(root, "sets", "houses")
     os.makedirs(folder)

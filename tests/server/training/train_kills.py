@@ -1,5 +1,5 @@
-"""One training job, whose daemon is killed at random moments until KILLS have happened, and started again
-each time: the adapter has the bytes of a job that nobody disturbed, and so have all its lines of metrics.
+"""One training job whose daemon is killed KILLS times at random moments and started again each
+time: the adapter must have the bytes, and the metrics the losses, of an undisturbed job.
 usage: train_kills.py EXECUTABLE MODEL KILLS [SEED]"""
 import json
 import os
@@ -14,7 +14,8 @@ from trainer import Trainer, make_pictures, root  # noqa: E402
 
 kills = int(sys.argv[3])
 seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(1 << 32)
-# Long enough to be killed that often, with a checkpoint every other step: many kills meet one half written.
+# Enough steps for that many kills. A checkpoint every other step, so that many kills happen while
+# one is written.
 STEPS = 16 + 12 * kills
 JOB = {"max_train_steps": STEPS, "checkpointing_steps": 2, "checkpoints_total_limit": 3}
 
@@ -25,7 +26,8 @@ def losses(d, id):
 
 
 def undisturbed():
-    """The adapter's bytes, the losses, and how long all of it and its beginning took."""
+    """Runs the job undisturbed. Returns the adapter's bytes, the losses, the seconds of the
+    whole job and the seconds to its first step."""
     with Trainer() as d:
         began = time.monotonic()
         id = d.start(**JOB)
@@ -36,8 +38,8 @@ def undisturbed():
 
 
 def moments(draw):
-    """When the daemon is killed, in order: a step and a share of the next one, or None and a share of the time
-    that it takes to begin."""
+    """Returns the moments of the kills in order: (step, fraction of the next step), or (None,
+    fraction of the time to the first step)."""
     began = sum(draw.random() < 1 / 3 for _ in range(kills))
     steps = sorted(draw.randrange(1, STEPS - 8) for _ in range(kills - began))
     for _ in range(began):
@@ -71,7 +73,7 @@ def main():
         with d:
             id = id or d.start(**JOB)
             job = d.job(id)
-            if job["state"] == "failed":  # five kills in a row before it got any further
+            if job["state"] == "failed":  # after five kills without progress
                 check("the daemon ended 5 times" in job["error"]["message"], f"{job['error']}")
                 given_up += 1
                 d.request("POST", f"/jobs/{id}/resume")

@@ -1,6 +1,6 @@
-"""Training jobs and data sets that are wrong, over HTTP: each is refused with an error of its own that names
-what is wrong, what was given and what would be right; none starts, and the daemon goes on.
-usage: train_refusals.py EXECUTABLE MODEL"""
+"""Wrong training jobs and data sets over HTTP: each is refused with its own error, which names
+what is wrong, the given value and what would be right. None starts a job, and the daemon goes
+on. usage: train_refusals.py EXECUTABLE MODEL"""
 import gzip
 import io
 import json
@@ -19,14 +19,14 @@ from picture import encode  # noqa: E402
 from trainer import JOB, Trainer, make_pictures, model, root  # noqa: E402
 
 SETS = os.path.join(root, "sets")
-ABSOLUTE = os.path.join(root, "absolute.png")  # the path of a file in an archive, where none may be put
+ABSOLUTE = os.path.join(root, "absolute.png")  # an absolute path in an archive; must not be written
 JSON, TAR = {"Content-Type": "application/json"}, {"Content-Type": "application/x-tar"}
 WARM = {"lr_scheduler": "linear"}
 EMA = {"use_ema": True}
 PICTURE = encode(64, 64, lambda x, y: (4 * x, 4 * y, 90))
 
-# Fields of a job, which is right but for them; None: left out. Status, the field that is named, words of what
-# would be right.
+# Wrong fields in a job that is otherwise right (None: left out), the status, the field named by the
+# error, words about what would be right.
 FIELDS = [
     ({"name": None}, 400, "name", "a string"),
     ({"name": 7}, 400, "name", "a string"),
@@ -133,7 +133,7 @@ FIELDS = [
     ({"output_dir": "/tmp"}, 501, "output_dir", "the daemon decides"),
     ({"network_module": "x"}, 501, "network_module", '"lora"'),
 ]
-# Of the other fields another type than theirs.
+# Values of a wrong type for the other fields.
 for wrong, words, names in (
         ("maybe", "true or false", "train_text_encoder cache_latents enable_bucket bucket_no_upscale skip_broken_images "
          "with_prior_preservation gradient_checkpointing use_8bit_adam scale_lr use_ema use_ema_warmup"),
@@ -146,7 +146,7 @@ for wrong, words, names in (
     FIELDS += [({name: wrong}, 400, name, words) for name in names.split()]
 DOCUMENTED = os.path.join(os.path.dirname(__file__), "../../../docs/training-fields.md")
 GOOD = json.dumps(JOB)
-BODIES = [  # the body as it is sent, its headers, status, words
+BODIES = [  # request body, headers, status, words
     (b"", JSON, 400, ""),
     (b"{", JSON, 400, "line 1"),
     (GOOD[:-1].encode() + b', "rank": 5}', JSON, 400, "duplicate"),
@@ -181,7 +181,7 @@ def announced(size):
     return info.tobuf(tarfile.GNU_FORMAT) + PICTURE
 
 
-ARCHIVES = [  # what is put as a data set: status, words
+ARCHIVES = [  # name and body of a PUT, status, words
     ("new", b"", 400, "0 bytes"),
     ("new", b"no archive at all" * 99, 400, "cannot be read"),
     ("new", tar(), 400, "archive is empty"),
@@ -205,7 +205,7 @@ ARCHIVES = [  # what is put as a data set: status, words
 
 
 def head(width, height):
-    """A PNG that says it has so many pixels."""
+    """Returns a PNG whose header claims this size, with too few bytes of pixels."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
@@ -213,7 +213,7 @@ def head(width, height):
 
 
 CAPTION = {"a.txt": b"a picture"}
-FOLDERS = {  # files of a data set: words of its error
+FOLDERS = {  # files of a data set, words of the error
     "nothing": ({}, "its folder is empty"),
     "texts": ({"notes.txt": b"x"}, "notes.txt is neither"),
     "no_png": ({"a.png": b"GIF89a" + bytes(99), **CAPTION}, "this is a GIF"),
@@ -255,7 +255,7 @@ def make_folders():
 
 
 class Messages:
-    """Every error so far, none of which may be that of another fault."""
+    """Collects all errors and checks that no two faults have the same message."""
 
     def __init__(self):
         self.seen = {}
@@ -295,7 +295,8 @@ def refused_at_once(d, messages):
 
 
 def inpainting_checkpoint():
-    """The bundled one with a first layer of 9 channels, the five more all 0."""
+    """Makes the bundled checkpoint with a first layer of 9 channels; the weights of the five new
+    channels are 0."""
     path = os.path.join(root, "inpainting")
     shutil.copytree(model, path, ignore=shutil.ignore_patterns("loras", "train"))
     weights, config = (os.path.join(path, "unet", name)
@@ -337,7 +338,8 @@ def refused_for_the_checkpoint(messages):
 
 
 def refused_for_what_the_checkpoint_predicts(messages):
-    """As diffusers' scripts: "Unknown prediction type sample", unless the job names another."""
+    """A checkpoint that predicts "sample" is refused as in diffusers' scripts ("Unknown
+    prediction type sample"), unless the job names another type."""
     path = os.path.join(root, "predicts-sample")
     shutil.copytree(model, path, ignore=shutil.ignore_patterns("loras", "train"))
     config = os.path.join(path, "scheduler", "scheduler_config.json")
@@ -363,7 +365,8 @@ def data_sets_refused_at_once(d, messages):
 
 
 def too_large_to_be_decoded_at_once(d, messages):
-    """Of so many pixels only the files' heads are read before the job is taken: it ends before its first step."""
+    """For so many pixels only the files' headers are read before the job is accepted. The job
+    then fails before its first step."""
     make_folder("large", {f"{i}.{end}": data for i in range(2)
                           for end, data in (("png", head(8000, 8000)), ("txt", b"a picture"))})
     job = d.wait(d.start(dataset="large"), "failed")

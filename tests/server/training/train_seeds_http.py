@@ -1,6 +1,5 @@
-"""Configurations that others wrote, as they stand: a LoraConfig of peft and the configuration of
-deepspeed-diffusers.
-usage: train_seeds_http.py EXECUTABLE MODEL"""
+"""Trains with other projects' configurations, unchanged: a LoraConfig of peft and the
+configuration of deepspeed-diffusers. usage: train_seeds_http.py EXECUTABLE MODEL"""
 import json
 import os
 import shutil
@@ -13,13 +12,14 @@ from event_source import EventSource  # noqa: E402
 from trainer import Trainer, executable, make_pictures, model, root  # noqa: E402
 
 ATTENTION = ["to_q", "to_k", "to_v", "to_out.0"]
-# LoraConfig(...) of a script that follows diffusers' train_dreambooth_lora.py, whose list names two layers that
-# Stable Diffusion 1.5 does not have.
+# LoraConfig(...) of a script based on diffusers' train_dreambooth_lora.py. Its list names two
+# layers that Stable Diffusion 1.5 does not have.
 LORA_CONFIG = {"r": 2, "lora_alpha": 2, "lora_dropout": 0.2, "init_lora_weights": "gaussian",
                "target_modules": [*ATTENTION, "add_k_proj", "add_v_proj"]}
-OURS_LEFT_OUT = {"rank": None, "dropout": None}  # JOB's own, under other names
+OURS_LEFT_OUT = {"rank": None, "dropout": None}  # the same fields under JOB's names
 
-# cfg/default.json of deepspeed-diffusers, whole; but for use_fp16.enabled, which a CPU cannot do.
+# The whole cfg/default.json of deepspeed-diffusers, except use_fp16.enabled, which a CPU does not
+# support.
 DEEPSPEED = {
     "num_epochs": 1, "validation_epochs": 10, "max_train_steps": 0, "lr_warmup_steps": 500, "save_interval": 1000,
     "seed": 42, "validation_prompts": ["water turtle"],
@@ -41,7 +41,7 @@ DEEPSPEED = {
 
 
 def tensors(file):
-    """A safetensors file without its metadata: entries and bytes."""
+    """Returns the header of a safetensors file without its metadata, and the tensors' bytes."""
     size = int.from_bytes(file[:8], "little")
     header = json.loads(file[8:8 + size])
     header.pop("__metadata__")

@@ -1,5 +1,5 @@
-"""Validation pictures of a training job: their pixels are those of POST /generate with the adapter of that
-step, drawing them changes no bit of the training, and they survive kills and pauses.
+"""Validation pictures of a training job: they have the pixels of POST /generate with the adapter
+of that step, drawing them changes no bit of the training, and they survive kills and pauses.
 usage: train_validation_http.py EXECUTABLE MODEL"""
 import glob
 import json
@@ -18,12 +18,12 @@ VALUES = {"num_inference_steps": 4, "guidance_scale": 2.5, "negative_prompt": "s
 SHOWN = {"validation_prompts": PROMPTS, "validation_steps": 8, "num_validation_images": 2,
          "validation_inference_steps": 4, "validation_guidance_scale": 2.5, "validation_scheduler": "euler",
          "validation_negative_prompt": "snow", "validation_seed": 3}
-# What is shown is what is saved: an average, and a text encoder that changes.
+# With EMA and a trained text encoder: the pictures must use exactly the weights that are saved.
 ALL = {"use_ema": True, "ema_decay": 0.7, "train_text_encoder": True, "checkpointing_steps": 8}
 
 
 def chunks(png):
-    """(kind, bytes) of all its chunks."""
+    """Returns (kind, bytes) of all chunks."""
     at, found = 8, []
     while at < len(png):
         size, kind = struct.unpack_from(">I4s", png, at)
@@ -33,7 +33,8 @@ def chunks(png):
 
 
 def pixels(png):
-    """Of one encoder the same bytes are the same pixels."""
+    """Returns the chunks that hold the pixels. One encoder wrote all pictures, so equal pixels
+    have equal bytes."""
     return [data for kind, data in chunks(png) if kind in (b"IHDR", b"IDAT")]
 
 
@@ -106,14 +107,15 @@ def a_kill_and_a_pause_leave_them_whole(shown, adapter):
 
 
 def measured(d, id):
-    """{step: loss of the held-out pictures}, from metrics.jsonl."""
+    """Returns {step: loss of the held-out pictures} from metrics.jsonl."""
     records = [json.loads(line) for line in d.get(f"/jobs/{id}/metrics").body.splitlines()]
     check([r["step"] for r in records if "loss" in r] == list(range(1, STEPS + 1)), "a line for each step")
     return {r["step"]: r["validation_loss"] for r in records if "validation_loss" in r}
 
 
 def held_out_pictures_are_measured_alike(d):
-    """Two of five are held out; without learning their loss stays what it is, bit for bit."""
+    """Two of five pictures are held out. With a learning rate of 0 their loss stays the same,
+    bit for bit."""
     held = {**ALL, "validation_share": 0.4}
     d.forget()
     still = d.start(**held, validation_steps=4, learning_rate=0)
@@ -138,7 +140,8 @@ def held_out_pictures_are_measured_alike(d):
 
 
 def they_are_drawn_as_the_job_trains(d):
-    """To predict v, on a checkpoint that predicts epsilon."""
+    """A job that trains v_prediction on an epsilon checkpoint draws its pictures with
+    v_prediction."""
     d.forget()
     id = d.start(**SHOWN, prediction_type="v_prediction", checkpointing_steps=8)
     d.wait(id)
@@ -156,7 +159,7 @@ def they_are_drawn_as_the_job_trains(d):
 
 
 def a_loss_is_written_once():
-    """Paused while the pictures of a step are drawn, whose loss is there already."""
+    """The job is paused while a step's pictures are drawn, when its loss is already written."""
     held = {**SHOWN, "validation_share": 0.4, "checkpointing_steps": 8, "num_validation_images": 4,
             "validation_inference_steps": 40}
     with Trainer() as d:

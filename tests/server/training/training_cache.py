@@ -1,6 +1,6 @@
-"""--cache-max-bytes through the daemon: what jobs leave in state/cache is at most so much, the oldest goes, and the
-adapters are those of jobs that find everything there.
-usage: training_cache.py EXECUTABLE MODEL"""
+"""--cache-max-bytes in the daemon: state/cache never stays larger than the limit, the oldest
+files are deleted, and the adapters are the same as with a full cache. usage:
+training_cache.py EXECUTABLE MODEL"""
 import os
 import shutil
 import sys
@@ -13,7 +13,7 @@ JOB = {"max_train_steps": 3, "checkpointing_steps": 0, "cache_latents": True}
 
 
 def files(d):
-    """{name: bytes on the disk, when it was written} of the cache."""
+    """Returns {name: (bytes on the disk, time of writing)} of the cache's files."""
     found = {}
     for folder, _, names in os.walk(os.path.join(d.state, "cache")):
         for name in names:
@@ -31,7 +31,7 @@ def train(d, name):
 
 
 def without_a_limit():
-    """The adapter, and what is kept of it."""
+    """Returns the adapter, the ended daemon, and the bytes and number of cached files."""
     with Trainer() as d:
         adapter, kept = train(d, "first"), files(d)
         check(train(d, "second") == adapter, "a job that finds everything has the same bytes")
@@ -52,7 +52,8 @@ def jobs_leave_no_more(adapter, whole, limit):
 
 
 def a_start_trims_what_is_there(d, whole):
-    """The oldest goes: half of the files of an earlier daemon are made a day older."""
+    """A new daemon deletes the oldest files: half of the earlier daemon's files are made a day
+    older."""
     names = sorted(files(d))
     old = set(names[::2])
     for folder, _, inside in os.walk(os.path.join(d.state, "cache")):

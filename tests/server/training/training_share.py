@@ -1,6 +1,6 @@
-"""--training-share through the daemon: with a half of the engine's time a job ends while a request is drawn that is
-much longer than it; without a share it does not begin before that request is gone. Both adapters are the same.
-usage: training_share.py EXECUTABLE MODEL"""
+"""--training-share in the daemon: with a half of the engine's time a job ends during a request
+that takes much longer. Without a share the job does not begin before that request ends. Both
+adapters are the same. usage: training_share.py EXECUTABLE MODEL"""
 import contextlib
 import os
 import shutil
@@ -18,7 +18,8 @@ JOB = {"max_train_steps": 2, "train_batch_size": 1, "checkpointing_steps": 0}
 
 
 def calls(d):
-    """Of the UNet, for requests: two rows each, so that every picture has its own."""
+    """Returns the number of UNet calls for requests. A call has two rows, so each picture has
+    its own calls."""
     return int(read(d)["sd_unet_calls_total"])
 
 
@@ -33,12 +34,12 @@ def while_a_request_is_drawn(d):
         check(wait_until(lambda: calls(d) > 0, 60), "a request is drawn")
         yield
         check(calls(d) < CALLS, "the request is still there")
-    # Its client has left.
+    # The client has disconnected.
     check(d.gets_to_depth(0, 60), "it is cancelled")
 
 
 def with_a_half():
-    """The adapter, and the calls that were made beside the job."""
+    """Returns the adapter and the number of calls for the request during the job."""
     with Trainer("--training-share", "0.5", "--max-batch-rows", "2") as d:
         with while_a_request_is_drawn(d):
             before = calls(d)

@@ -1,7 +1,8 @@
-"""The walk of docs/training.md: its commands, run as they stand, from a folder of 20 pictures (framed.py) to an adapter
-in use; then pictures of prompts that the job never saw are drawn with the adapter and without it, and scored. The
-style is a green frame around scenes; held out are scenes that the bundled checkpoint never saw either.
-usage: training_walk.py EXECUTABLE MODEL"""
+"""Follows docs/training.md: runs its commands unchanged, from a folder of 20 pictures
+(framed.py) to an adapter in use. Then draws pictures of prompts that the job never saw, with
+and without the adapter, and scores them. The trained style is a green frame around scenes.
+The bundled checkpoint was not trained on the held-out scenes either. usage: training_walk.py
+EXECUTABLE MODEL"""
 import json
 import os
 import statistics
@@ -17,9 +18,9 @@ from document import Document, commands  # noqa: E402
 from framed import FRAME, GREEN, SIZE, palette, scenes  # noqa: E402
 
 executable, model = (os.path.abspath(path) for path in sys.argv[1:3])
-# A frame's median distance from its colour; skies are 190 and more away from it.
+# The largest median distance of a frame's pixels from green. Skies are 190 and more away from it.
 FRAMED = 150
-# Shares of the held-out pictures, in percent.
+# Limits in percent of the held-out pictures.
 FRAMED_BAR, COLOUR_BAR, BEFORE_BAR = 80, 75, 30
 
 
@@ -41,7 +42,8 @@ def draw(daemon, prompt, seed, loras=()):
 
 
 def judge(png, scene):
-    """(how far the frame is from its colour, in the median; whether the thing in it has the colour asked for)"""
+    """Returns (median distance of the frame's pixels from green, whether the object has the
+    prompt's colour)."""
     width, height, rows = picture.decode(png)
     assert (width, height) == (SIZE, SIZE)
     pixels = [(x, y, rows[y][x]) for y in range(SIZE) for x in range(SIZE)]
@@ -54,7 +56,7 @@ def judge(png, scene):
 # --- the document's commands ---
 
 def is_taken(d, block, **fields):
-    """Fields that the document shows alone are those of a job."""
+    """Checks that a job with the fields that the document shows is accepted."""
     job = {"name": "shown", "dataset": "framed", "resolution": SIZE, "max_train_steps": 50, **json.loads(f"{{{block}}}")}
     r = d.request("POST", "/train", json.dumps({**job, **fields}), {"Content-Type": "application/json"})
     check(r.status == 202, f"{block}: {r.status} {r.body[:300]}")
@@ -63,7 +65,7 @@ def is_taken(d, block, **fields):
 
 
 def train(page, d):
-    """Orders the job and follows it in every way the document tells; the ended job."""
+    """Orders the job and follows it in every way that the document shows. Returns the ended job."""
     page.run("curl -s localhost:8188/train")
     wait, listen, pause = commands(page.take("curl -s  'localhost:8188/jobs/ID?wait=60'"))
     events = []
@@ -91,7 +93,7 @@ def without_a_daemon(page):
 
 
 def whole_model(page, d):
-    """The document's job that trains all of the model."""
+    """Runs the document's full fine-tune."""
     page.run("curl -s localhost:8188/train")
     check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["state"] not in ("queued", "running"), 200), "it ends")
     job = d.get(f"/jobs/{page.job}").json()
@@ -100,7 +102,8 @@ def whole_model(page, d):
 
 
 def score(d, held_out, name):
-    """The shares of framed and of rightly coloured pictures, with the adapter and without it."""
+    """Measures how many pictures have the frame and the right colour, with and without the
+    adapter, and checks the limits."""
     framed = {}
     for how, loras in (("with", [{"name": name}]), ("without", [])):
         judged = [judge(draw(d, s["prompt"] + ", in a green frame", s["seed"], loras), s) for s in held_out]

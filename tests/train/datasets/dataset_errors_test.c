@@ -1,4 +1,4 @@
-/* Data sets that are wrong, each in its own way, and the words that say so. */
+/* Data sets that are wrong in different ways, and the words of their errors. */
 #include "base/limits.h"
 #include "tests/check.h"
 #include "tests/train/datasets/folder_rig.h"
@@ -56,14 +56,14 @@ static void folders_without_pictures(void) {
     refuse("the data set has no PNG or JPEG files");
 }
 
-/* What leads out of the root, or is no file at all. */
+/* Paths that lead out of the root, and names that are not files. */
 static void what_is_no_file_of_the_folder(void) {
     struct dataset_options options = plain();
     begin();
     rig_picture("outside/a.png", "rgb.png");
     rig_picture("root/in/a.png", "rgb.png");
     rig_link("root/out", "../outside");
-    rig_link("root/set/a.png", "../in/a.png"); /* stays inside */
+    rig_link("root/set/a.png", "../in/a.png"); /* stays inside the root */
     rig_link("root/set_out/a.png", "../../outside/a.png");
     rig_picture("root/set_text/a.png", "rgb.png");
     rig_text("outside/a.txt", "a secret");
@@ -265,7 +265,8 @@ static void broken_pictures_can_be_left_out(void) {
     rig_end();
 }
 
-/* Without captions or decoding; a broken one is told where its head says so. */
+/* A data set opened for its report alone needs no captions and decodes no pictures. A picture
+ * counts as broken only if its header is wrong. */
 static void a_report_alone_refuses_less(void) {
     struct dataset_options options = plain();
     struct dataset *set;

@@ -1,4 +1,5 @@
-/* Data sets of every layout: what is in them, what is read of them, which are held out. */
+/* Data sets of every layout: their contents, the pixels that are read, and the held-out
+ * pictures. */
 #include "base/text/json.h"
 #include "tests/check.h"
 #include "tests/train/datasets/folder_rig.h"
@@ -24,7 +25,7 @@ static struct dataset *open_set(const char *path, const struct dataset_options *
     return set;
 }
 
-/* "path: caption|caption xREPEATS" of all items, a line each. */
+/* Checks all items, one per line: "path: caption|caption xREPEATS". */
 static void contents_are(const struct dataset *set, const char *wanted) {
     char text[2048] = "", *at = text;
     for (size_t i = 0; set && i < dataset_count(set); i++) {
@@ -37,7 +38,7 @@ static void contents_are(const struct dataset *set, const char *wanted) {
     CHECK(strcmp(text, wanted) == 0, "%s is not %s", text, wanted);
 }
 
-/* A number of the report, at a path of keys. */
+/* Returns a number of the report, `section`.`key`. */
 static int64_t told(const json_t *report, const char *section, const char *key) {
     const json_t *in = section ? json_object_get(report, section) : report;
     CHECK(json_is_integer(json_object_get(in, key)), "the report has no %s", key);
@@ -146,7 +147,7 @@ static char *recorded(const char *name, size_t *size) {
     return bytes;
 }
 
-/* Resize, crop, flip, ToTensor, Normalize: recorded of Pillow and numpy. */
+/* Resize, crop, flip, ToTensor and Normalize, compared with results of Pillow and numpy. */
 static void pixels_are_torchvisions(void) {
     size_t size;
     float *pixels = malloc(SIDE * SIDE * 3 * sizeof(float));
@@ -175,7 +176,8 @@ static void pixels_are_torchvisions(void) {
     free(expected);
 }
 
-/* The recorded greys of 27x19 as a mask: at least one half is 1, whatever the crop. */
+/* A grey picture is its own mask: the mask must be 1 exactly where the pixels are at least one
+ * half, with the same crop and flip. */
 static void masks_go_the_way_of_their_pictures(void) {
     static float pixels[SIDE * SIDE * 3], mask[SIDE * SIDE];
     struct error err = { 0 };
@@ -228,7 +230,8 @@ static void fill_with(int count) {
     }
 }
 
-/* Which are held out, as text. */
+/* Writes the paths of the held-out pictures to `text`. Each picture must be held out or trained on,
+ * not both. */
 static void held_out_of(const struct dataset_options *options, char text[1024], size_t *held_out) {
     struct dataset *set = open_set("", options);
     size_t rest, both[200] = { 0 };
@@ -287,7 +290,8 @@ static void held_out_pictures_are_the_seeds(void) {
     rig_end();
 }
 
-/* Whether a picture that was expected is there although its file is gone, in the end. */
+/* Returns whether an expected picture is read ahead: it can be read although its file is deleted.
+ * Waits longer in each of several tries. */
 static bool is_read_before_it_is_wanted(const struct dataset *set, struct read_ahead *reader) {
     static float pixels[SIDE * SIDE * 3];
     const struct crop crop = { 0 };
@@ -306,8 +310,8 @@ static bool is_read_before_it_is_wanted(const struct dataset *set, struct read_a
     return ok;
 }
 
-/* Large and small ones in turn, so that threads overtake each other. Some of what is read was not
- * expected, and not all that was is read. */
+/* Mixes large and small pictures, so that threads overtake each other. Some reads were not
+ * expected, and some expected pictures are never read. */
 static void pixels_do_not_depend_on_what_was_expected(void) {
     enum { READ = 60 };
     static float wanted[SIDE * SIDE * 3], pixels[SIDE * SIDE * 3];

@@ -37,7 +37,7 @@ const char *rig_path(const char *path) {
     return out;
 }
 
-/* The folders on the way to a path. */
+/* Makes the folders of a path. Returns the whole path. */
 static const char *make_way(const char *path) {
     const char *whole = rig_path(path);
     char part[512];

@@ -8,7 +8,7 @@
 
 static bool parse_columns(bool csv, const char *text, size_t size,
     const struct metadata_columns *columns, struct metadata *out, struct error *err) {
-    char *copy = malloc(size + 1); /* so that a sanitizer sees its end */
+    char *copy = malloc(size + 1); /* exact size, for the sanitizer */
     memcpy(copy, text, size);
     copy = realloc(copy, size ? size : 1);
     const bool ok = csv ? metadata_parse_csv(copy, size, columns, out, err)
@@ -37,7 +37,7 @@ static void row_is(const struct metadata *m, size_t row, const char *name, int c
     }
 }
 
-/* The two of the same data set. */
+/* The same data set as metadata.jsonl and as metadata.csv. */
 static void both_kinds_say_the_same(void) {
     static const char jsonl[] =
         "\xef\xbb\xbf{\"file_name\": \"b/2.png\", \"text\": \"two, or \\\"deux\\\"\"}\r\n"
@@ -185,7 +185,8 @@ static void captions_have_ceilings(void) {
     free(text);
 }
 
-/* 200,000 captions of a picture whose name has 1,000 bytes, which a file of 1 MB holds. */
+/* A file of less than 1 MB can hold 200,000 captions of a picture whose name has 1,000 bytes.
+ * Reading it must not copy the name for each caption. */
 static void a_name_is_kept_once(void) {
     char *text = malloc(2 << 20);
     size_t length = (size_t)sprintf(text, "{\"file_name\": \"");

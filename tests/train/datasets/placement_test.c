@@ -1,5 +1,5 @@
-/* Buckets, sizes, crops, masks and Python's random against what tests/reference/datasets.py
- * recorded. */
+/* Buckets, sizes, crops, masks and Python's random numbers, compared with records of
+ * tests/reference/datasets.py. */
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/text/json.h"
@@ -34,7 +34,7 @@ static void lists_are_kohyas(const json_t *lists) {
         const size_t given = json_array_size(sizes);
         CHECK(bucket_options_check(&o, &err), "%s", err.message);
         CHECK(count == wanted, "%d px: %d buckets, not %d", o.resolution, count, wanted);
-        json_array_foreach(sizes, j, size) { /* of long lists both ends */
+        json_array_foreach(sizes, j, size) { /* of long lists only both ends are recorded */
             const size_t at = j < given / 2 ? j : (size_t)count - given + j;
             CHECK(buckets[at].width == number(size, 0) && buckets[at].height == number(size, 1),
                 "bucket %zu is %dx%d, not %dx%d", at, buckets[at].width, buckets[at].height,
@@ -55,7 +55,7 @@ static void places_are_kohyas(const json_t *places) {
         const int width = number(p, 5), height = number(p, 6);
         o.no_upscale = number(p, 4);
         const bool ok = bucket_place(&o, width, height, &place, &err);
-        if (number(p, 7) == 0 || number(p, 8) == 0) { /* kohya goes on with an empty picture */
+        if (number(p, 7) == 0 || number(p, 8) == 0) { /* kohya would go on with an empty picture */
             CHECK(!ok && strstr(err.message, "less than one"), "%dx%d is taken", width, height);
             small++;
             continue;

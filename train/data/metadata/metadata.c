@@ -39,8 +39,8 @@ bool data_path_check(const char *path, size_t length, struct error *err) {
     return true;
 }
 
-/* One path may have many captions of as little as two bytes each, so it is stored once for entries
- * that follow each other. */
+/* Adds a path. Adjacent entries with the same path share one copy, because a path may have many
+ * captions of as little as two bytes each. */
 static bool add_path(struct metadata_rows *rows, const char *before, const char *path, size_t bytes,
     const char **out, struct error *err) {
     if (before && strlen(before) == bytes && memcmp(before, path, bytes) == 0) {
@@ -78,7 +78,7 @@ static int by_name(const void *a, const void *b) {
     return names ? names : x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Makes a row of the entries [begin, end), which are of one file. */
+/* Makes a row of the entries [begin, end), which all belong to one file. */
 static bool fill_row(const struct metadata_entry *begin, const struct metadata_entry *end,
     struct metadata_row *row, const char **captions, struct error *err) {
     *row = (struct metadata_row){ begin->file_name, NULL, captions, 0, begin->line };

@@ -1,8 +1,8 @@
-/* metadata.jsonl and metadata.csv, which list the pictures of a data set and their captions, as in
- * Hugging Face's imagefolder. A row has `file_name` (relative to the metadata's folder) and its
- * caption in `text` or `caption`, or both in the columns that are asked for. For inpainting it may
- * have `mask_file_name`. A caption in metadata.jsonl may be a list of texts. A repeated file_name
- * adds captions. Other columns are ignored. */
+/* metadata.jsonl and metadata.csv: the pictures of a data set and their captions, as in Hugging
+ * Face's imagefolder. A row has `file_name` (relative to the metadata's folder), and its caption in
+ * `text` or `caption`. Both columns may be given other names. For inpainting a row may have
+ * `mask_file_name`. In metadata.jsonl a caption may be a list of texts. A repeated file_name adds
+ * captions. Other columns are ignored. */
 #ifndef TRAIN_DATA_METADATA_METADATA_H
 #define TRAIN_DATA_METADATA_METADATA_H
 
@@ -10,15 +10,15 @@
 
 struct metadata_row {
     const char *file_name, *mask_file_name; /* the second may be NULL */
-    const char *const *captions; /* [count]; "" is a caption, null and a missing value are not */
+    const char *const *captions;            /* [count]; "" is a caption, null is none */
     int count;
-    size_t line; /* where the file_name first occurs; lines count from 1 */
+    size_t line; /* first line with this file_name, from 1 */
 };
 
 struct metadata {
-    struct metadata_row *rows; /* owned; sorted by file_name's bytes, each once */
+    struct metadata_row *rows; /* owned; sorted by file_name's bytes, no repeats */
     size_t count;
-    const char **captions; /* owned; those of all rows */
+    const char **captions; /* owned; the texts of all rows */
     struct texts texts;
 };
 
@@ -27,19 +27,19 @@ struct metadata_columns {
     const char *image, *caption;
 };
 
-/* Both functions fill in *out, or leave it zeroed after an error, which names the line. File names
- * are only checked for their form: relative, below the folder. */
+/* Both functions fill in *out. After an error *out is zeroed, and the error names the line. File
+ * names are only checked for their form: relative, below the folder. */
 bool metadata_parse_jsonl(const char *file, size_t size, const struct metadata_columns *columns,
     struct metadata *out, struct error *err) __attribute__((warn_unused_result));
-/* RFC 4180 with a header, lines ending with CR LF or LF. An empty field without quotes is no
- * caption; "" is an empty one. */
+/* Reads CSV as in RFC 4180, with a header; lines end with CR LF or LF. An empty field without
+ * quotes is no caption; "" is an empty caption. */
 bool metadata_parse_csv(const char *file, size_t size, const struct metadata_columns *columns,
     struct metadata *out, struct error *err) __attribute__((warn_unused_result));
 void metadata_finish(struct metadata *metadata);
 
-/* Whether a path from a file or an archive stays below its base folder, by its form: not absolute,
- * no "..", no empty or "." part, no NUL (in `length` bytes), UTF-8, no control characters, at most
- * DATASET_PATH_MAX_BYTES. */
+/* Checks by its form that a path from a file or an archive stays below its base folder. It must not
+ * be absolute, and have no "..", no empty or "." part, no NUL (in `length` bytes) and no control
+ * characters. It must be UTF-8 of at most DATASET_PATH_MAX_BYTES. */
 bool data_path_check(const char *path, size_t length, struct error *err)
     __attribute__((warn_unused_result));
 

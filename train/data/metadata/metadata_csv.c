@@ -16,13 +16,13 @@ enum { FILE_NAME, MASK, CAPTION, COLUMNS };
 
 struct reader {
     struct metadata_rows rows;
-    const struct metadata_columns *names; /* as asked for */
+    const struct metadata_columns *names; /* the columns that the caller asked for */
     const char *file;                     /* for counting lines */
-    size_t size, counted, line;           /* `line` is the line of byte `counted` */
-    size_t at;                            /* about the position of libcsv */
+    size_t size, counted, line;           /* `line` is the line of byte number `counted` */
+    size_t at;                            /* approximate position of libcsv */
     size_t columns, field;
     size_t where[COLUMNS];
-    char *value[COLUMNS]; /* owned; of the current row, NULL: none */
+    char *value[COLUMNS]; /* owned; the current row's; NULL: none */
     size_t length[COLUMNS];
     bool has_header, failed;
     struct error *err;
@@ -33,7 +33,7 @@ static bool fail(struct reader *r) {
     return error_prefix(r->err, "line %zu", r->line);
 }
 
-/* A quoted field may contain line breaks, so lines are counted in the bytes. */
+/* Counts lines in the bytes, because a quoted field may contain line breaks. */
 static void count_lines(struct reader *r, size_t until) {
     for (; r->counted < until; r->counted++)
         r->line += r->file[r->counted] == '\n';
@@ -93,7 +93,7 @@ static void keep(struct reader *r, int which, const void *field, size_t length) 
     r->length[which] = length;
 }
 
-/* field: NULL if it is empty and has no quotes. */
+/* libcsv's callback for a field. `field` is NULL if it is empty and not quoted. */
 static void on_field(void *field, size_t length, void *user) {
     struct reader *r = user;
     if (r->failed)
@@ -136,13 +136,13 @@ static void on_row(int end, void *user) {
     r->field = 0;
 }
 
-/* Space is part of a field (RFC 4180). */
+/* Spaces are part of a field (RFC 4180). */
 static int is_space(unsigned char c) {
     (void)c;
     return 0;
 }
 
-/* Parses in pieces that end at line ends, so that the line of an error is known. */
+/* Parses in pieces that end at line ends, so that an error can name its line. */
 static void parse(struct reader *r, struct csv_parser *csv) {
     while (!r->failed && r->at < r->size) {
         const char *bytes = r->file + r->at, *newline = memchr(bytes, '\n', r->size - r->at);

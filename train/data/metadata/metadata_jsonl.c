@@ -13,7 +13,7 @@ struct reader {
     size_t line;
 };
 
-/* Finds the row's captions: *out is NULL if it has none. */
+/* Finds the row's captions. *out is NULL if the row has none. */
 static bool find_captions(struct reader *r, const json_t *row, json_t **out, struct error *err) {
     json_t *text = json_object_get(row, "text"), *caption = json_object_get(row, "caption");
     if (r->columns->caption) {

@@ -1,4 +1,5 @@
-/* Shared by the two readers of metadata: collects rows and makes a struct metadata of them. */
+/* Shared by the readers of both metadata formats: collects rows and makes a struct metadata of
+ * them. */
 #ifndef TRAIN_DATA_METADATA_METADATA_ROWS_H
 #define TRAIN_DATA_METADATA_METADATA_ROWS_H
 
@@ -6,7 +7,7 @@
 
 /* One caption of a row, or a row without one. */
 struct metadata_entry {
-    const char *file_name, *mask_file_name, *caption; /* the last two may be NULL */
+    const char *file_name, *mask_file_name, *caption; /* mask and caption may be NULL */
     size_t order, line;
 };
 
@@ -16,11 +17,11 @@ struct metadata_rows {
     size_t count;
 };
 
-/* Checks and copies the texts; `name_bytes` is 0 if the row has no name. */
+/* Adds a row: checks and copies its texts. `name_bytes` is 0 if the row has no name. */
 bool metadata_rows_add(struct metadata_rows *rows, size_t line, const char *name, size_t name_bytes,
     const char *mask, size_t mask_bytes, const char *caption, size_t caption_bytes,
     struct error *err) __attribute__((warn_unused_result));
-/* Moves everything into *out. */
+/* Moves all rows into *out. */
 bool metadata_rows_end(struct metadata_rows *rows, struct metadata *out, struct error *err)
     __attribute__((warn_unused_result));
 void metadata_rows_finish(struct metadata_rows *rows);
