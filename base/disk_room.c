@@ -39,8 +39,8 @@ bool disk_room_grow(int fd, uint64_t size, uint64_t announced, uint64_t *taken, 
         wanted = announced > size ? announced : size;
     if (!disk_room_check(fd, wanted - *taken, what, err))
         return false;
-    /* Detects a disk that has filled up just now. With other errors the file system cannot reserve
-     * space: writing is tried anyway. */
+    /* Detects a disk that has filled up just now. Any other error means that the file system cannot
+     * reserve space; then the write is tried anyway. */
     if (fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)*taken, (off_t)(wanted - *taken)) != 0 &&
         error_code_of_write(errno) == ERROR_NO_SPACE)
         return error_set(err, ERROR_NO_SPACE, "cannot write %.200s: the disk is full", what);

@@ -95,7 +95,8 @@ bool field_allows(const struct field *f, double value) {
     }
 }
 
-/* What 0 excludes is the same as a range that begins above it. */
+/* Returns whether the minimum itself is not allowed. That is also so if it is 0 and 0 means "not
+ * given". */
 static bool begins_above(const struct field *f) {
     return f->above_min || (f->zero_is_unset && f->min == 0);
 }

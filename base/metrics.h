@@ -1,6 +1,6 @@
 /* The daemon's metrics, in one table, in the text format of Prometheus.
  *
- * Any thread counts, without a lock, wherever something happens:
+ * Any thread may record an event where it happens, without a lock:
  *     metric_add(METRIC_unet_rows_total, rows);
  *     metric_observe(METRIC_queue_seconds, seconds);
  *     metric_observe(metric_step_seconds(rows), seconds);

@@ -30,8 +30,8 @@ struct tuner_result {
     enum tuner_verdict verdict;
     char why[128]; /* set unless the verdict is TUNER_RIGHT */
     /* If right: the time of one call on the fewest rows that were noted. If the number of rows
-     * varies: the mean of that time and the time of a call on the most rows, scaled to the same
-     * number of rows. */
+     * varies: the mean of that time and the time of a call on the most rows, the latter multiplied
+     * by fewest rows / most rows. */
     double us;
     double error; /* relative norm of the difference from the plainest kernel */
     double flops; /* of that call on the fewest rows; 0: not a product */
@@ -56,7 +56,8 @@ struct tuner {
      * shared by the candidates of one problem is kept until another problem is tried or `end` is
      * called. */
     bool (*try_candidate)(int problem, int candidate, struct tuner_result *out, struct error *err);
-    /* Prints the device's properties that its planning relies on. */
+    /* Prints the properties of the device by which its kernels are planned (shared memory,
+     * multiprocessors). */
     void (*print_facts)(FILE *out);
     /* Frees what try_candidate keeps. */
     void (*end)(void);
@@ -65,7 +66,8 @@ struct tuner {
     bool (*choose)(const char *key, const char *name);
     /* For tests. From now on, a problem that is called for the first time uses its first candidate
      * whose name begins with `prefix`, whatever was chosen. The caller keeps `prefix`; NULL ends
-     * this. Returns the number of problems that had such a candidate since the last call. */
+     * this. Returns how many problems used a candidate of the previous prefix, since the last call
+     * of prefer. */
     int (*prefer)(const char *prefix);
 };
 

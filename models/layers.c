@@ -117,7 +117,8 @@ void norm_finish(struct norm *norm) {
     *norm = (struct norm){ 0 };
 }
 
-/* Records where the layer's tensors are stored. `packed` is not read if none was made. */
+/* Records where the layer's tensors are stored. With check_only nothing was packed, and `packed` is
+ * not read. */
 static bool note(const struct weights *w, struct named_weight weight, const char *name,
     struct packed *const *packed, struct error *err) {
     if (!w->list)

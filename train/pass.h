@@ -8,7 +8,7 @@
  * `context` is the encoded texts, or their token ids if the text encoder is trained too. A pass is
  * planned for one batch size, picture size and text length; other sizes need other passes.
  *
- * One thread at a time, the one that computes. */
+ * Only the thread that computes may call these functions. */
 #ifndef TRAIN_PASS_H
 #define TRAIN_PASS_H
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_SHOWN 4 /* number of unrequested tensors to name */
+#define NAMES_SHOWN 4 /* how many unused tensors an error lists */
 
 static const char *const component_names[COMPONENTS_MAX] = {
     [COMPONENT_TEXT_ENCODER] = "text_encoder",
@@ -202,7 +202,8 @@ enum clip_padding checkpoint_clip_padding(const struct checkpoint *c) {
     return c->text_encoder.hidden_act == ACTIVATION_GELU ? CLIP_PADS_WITH_0 : CLIP_PADS_WITH_END;
 }
 
-/* An old config always has 2 here, whatever the tokenizer is. transformers then takes the highest
+/* In an old config eos_token_id is always 2, whatever the tokenizer is. transformers then takes the
+ * highest
  * id as the end token. */
 static bool check_end_mark(
     const struct checkpoint *c, const struct tokenizer *tokenizer, struct error *err) {

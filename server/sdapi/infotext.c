@@ -69,7 +69,7 @@ static size_t parameter_at(
         return 0;
     for (; at < line.length && continues_name(line.text[at]); at++)
         characters += (line.text[at] & 0xc0) != 0x80;
-    *next = at; /* a later start in this word would end here too */
+    *next = at; /* an attempt that begins later in this name would end here and fail as well */
     if (characters < 2 || at >= line.length || line.text[at] != ':')
         return 0;
     *name = (struct piece){ line.text + begin, at - begin };
@@ -164,8 +164,8 @@ static bool set_parameter(json_t *object, struct piece name, struct piece value)
     return ok;
 }
 
-/* Splits the lines of `text`: the prompt first, then from "Negative prompt:" on the negative
- * prompt. */
+/* Splits the lines of `text`: the first ones are the prompt; the negative prompt begins at the line
+ * with "Negative prompt:". */
 static bool set_prompts(json_t *object, struct piece text) {
     static const char mark[] = "Negative prompt:";
     char *prompts[2] = { calloc(text.length + 2, 1), calloc(text.length + 2, 1) };

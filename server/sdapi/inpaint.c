@@ -167,8 +167,8 @@ static bool read_mask(const struct sdapi_inpainting *in, const struct picture *i
     return picture_blur(out, in->blur_x, in->blur_y, cancel, err);
 }
 
-/* Draws only the region around the mask: the canvas keeps the whole picture, and `init` and `mask`
- * are cropped to the region. */
+/* Prepares to draw only the region around the mask: the canvas keeps the whole picture, and `init`
+ * and `mask` are cropped to the region. */
 static bool take_part(const struct sdapi_inpainting *in, struct picture *init, struct picture *mask,
     const struct generate_request *request, struct sdapi_canvas *canvas, struct error *err) {
     struct region r;
@@ -187,7 +187,8 @@ static bool take_part(const struct sdapi_inpainting *in, struct picture *init, s
            resize(mask, request->width, request->height, RESIZE_MODE_DEFAULT, err);
 }
 
-/* Draws the whole picture. The cover is the blurred mask with doubled values, at most 255. */
+/* Prepares to draw the whole picture. The cover is the blurred mask with doubled values, at most
+ * 255. */
 static bool take_whole(struct picture *init, struct picture *mask,
     const struct generate_request *request, struct sdapi_canvas *canvas, struct error *err) {
     const int width = request->width, height = request->height;

@@ -43,8 +43,8 @@ FILES = (
 # Packages that a machine with torch lacks; torch is usually installed with the others that
 # diffusers needs.
 WHEELS = ("diffusers==0.42.1", "importlib_metadata==10.2.0", "zipp==3.23.0")
-# Libraries that every system with a driver and torch has. They are not packed, because an older
-# copy of ours must not be found first.
+# Libraries that every system with a driver and torch has. They are not packed: our copy would be
+# found before the system's, and may be older.
 SYSTEM_LIBRARIES = (r"^(ld-linux|libc\.so|libm\.so|libpthread|libdl\.so|librt\.so|libcuda\.so|"
                     r"linux-vdso|libstdc\+\+|libgcc_s)")
 
@@ -95,9 +95,9 @@ def pack(options):
             wheels = os.path.join(scratch, "wheels")
             download_wheels(wheels)
         part = options.file + ".part"
-        # The programs contain the same kernels; a window larger than all of them lets xz store
-        # those once.
-        preset = 0 if options.emulated else 4  # not carried anywhere, so size does not matter
+        # The programs contain the same kernels. A window larger than all the programs together lets
+        # xz store the kernels only once.
+        preset = 0 if options.emulated else 4  # the emulator's is not carried anywhere
         filters = [{"id": lzma.FILTER_LZMA2, "preset": preset, "dict_size": 1 << 27}]
         with lzma.open(part, "wb", filters=filters) as xz, tarfile.open(fileobj=xz, mode="w") as tar:
             mark = os.path.join(scratch, MARK)

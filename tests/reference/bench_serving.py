@@ -4,13 +4,15 @@ of work, latentd with one request after the other, and diffusers behind a minima
 
     scripts/bench-serving [--loads 0.3,0.8,2] [--rounds 3] [--seconds 20] [--seed 1]
 
-Clients come at random (Poisson arrivals), half of them for 4 steps and half for 30; all servers get
-the same clients at the same moments, in rounds that take turns. A load is a share of what latentd
-does one at a time, measured first. A wait counts from the moment the client came to its answer's
-last byte; who got a 429 is counted apart. Both latentds' pictures are compared byte for byte.
+Clients come at random (Poisson arrivals), half of them for 4 steps and half for 30. In each round
+the servers take turns, and each gets the same clients at the same times since its turn began. A
+load is a multiple of the images per second that latentd draws one at a time. This rate is measured
+first. A wait lasts from the client's arrival to the last byte of its answer. Clients that got a 429
+are counted separately. Both latentds' pictures are compared byte for byte.
 
-In the end one caller (an address) floods latentd, and sends again what is refused, while another one
-asks for one picture at a time: how much longer than alone it waits.
+At the end, one caller (an address) floods latentd and repeats the requests that are refused.
+Meanwhile another caller asks for one picture at a time. Measured is how many times longer the
+second one waits than it does without the flood.
 
 Writes OUT/serving-<processor>.md and .json; exits with 1 if a limit is not met.
 """
@@ -36,7 +38,8 @@ STEPS = {"short": 4, "long": 30}
 OURS, SERIAL, PEER = "latentd", "one at a time", "diffusers"
 PROMPTS = ["a red house on green hills", "a blue boat in the middle of the sea at night",
            "a yellow car in front of a forest", "three trees by the sea, the sun in the upper right"]
-# (load, text, latentd's figure, one-at-a-time's figure, comparison, factor)
+# (load, text, the (part, figure) that is compared, comparison, factor): latentd's figure is "at
+# most" or "at least" factor times one-at-a-time's.
 BARS = [
     (0.3, "mean", ("all", "mean"), "at most", 1.03),
     (0.3, "p95", ("all", "p95"), "at most", 1.03),
@@ -49,7 +52,7 @@ BARS = [
 ]
 FLOOD, FLOODER = 200, "127.0.0.2"  # requests at a time, and their address
 FLOOD_ROUNDS = 15  # pictures, one after the other
-FLOOD_BAR = 3.0  # times alone
+FLOOD_BAR = 3.0  # limit of a caller's median wait during the flood, as a multiple of that alone
 
 
 class Server:
@@ -154,8 +157,8 @@ def summary(rounds):
 
 
 def capacity(server, seconds):
-    """Returns the images a second when they are drawn one after the other, half of them short,
-    and the median seconds of each kind."""
+    """Draws images one after the other, half of them short. Returns the images per second, and the
+    median seconds of each kind."""
     took = {kind: [] for kind in STEPS}
     end = time.monotonic() + seconds
     while time.monotonic() < end:

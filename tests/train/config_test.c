@@ -1,5 +1,6 @@
-/* The fields of a training job: defaults, an error of its own for every kind of wrong field, and
- * the same fields when written back. The expected defaults are those of the argparse code in
+/* Tests the fields of a training job: their defaults, a different error for every kind of wrong
+ * field, and that a job written as JSON and parsed again is the same job. The expected defaults are
+ * those of the argparse code in
  * diffusers' scripts. */
 #include "train/config.h"
 

@@ -122,7 +122,8 @@ static bool step_ranges(struct optimizer *o, const struct learning_rate *schedul
     return !failed(&o->compute, err) && parameters_scatter(p, err);
 }
 
-/* Does what step_ranges does if only the model holds the values. */
+/* The variant of step_ranges for values that only the model holds (p->values is NULL): takes each
+ * weight's values from the model, steps them and puts them back. */
 static bool step_weights(struct optimizer *o, const struct learning_rate *schedule,
     int64_t schedule_step, double scale, struct error *err) {
     struct parameters *p = o->parameters;

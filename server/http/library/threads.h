@@ -11,9 +11,9 @@
  * connections it reports at most 127 events, so a limit of 126 connections would be enough. But the
  * library's pool chooses a thread by the client's descriptor number, and if that thread is full, it
  * closes the client with a lock held. So we choose the thread ourselves, by our own count of its
- * connections. A connection is counted before the library gets it, until its thread is about to
- * remove it from its set. The next connection enters the set on the same thread, so after that
- * removal.
+ * connections. A connection is counted from before the library gets it until the connection's
+ * thread is about to remove it from the epoll set. The same thread adds the next connection to the
+ * set, and does so only after that removal. So the set never holds more connections than the limit.
  */
 #ifndef SERVER_HTTP_LIBRARY_THREADS_H
 #define SERVER_HTTP_LIBRARY_THREADS_H

@@ -66,7 +66,8 @@ def a_job_draws_what_a_request_draws(d):
                             "output": "jpeg", "seed": image["seed"]}, {"Accept": "image/jpeg"})
         check(r.status == 200 and r.headers["content-type"] == "image/jpeg" and len(r.body) == image["bytes"],
               f"{r.status} {r.headers}")
-        # The files' texts differ, because they name the image's number in its request. So only the
+        # The metadata in the files differ, because they contain the image's index within its
+        # request. So only the
         # last bytes are compared.
         check(r.body[-200:] == alone.body[-200:], "the picture is the same")
     check(events[-1].kind == "state" and events[-1].number == max(e.number for e in events), "events end with it")
@@ -326,7 +327,7 @@ def a_stop_waits_quietly(folder):
         id = d.accepted()
         check(wait_until(lambda: d.state(id) == "running"), "it runs")
         d.process.terminate()
-        time.sleep(1.3)  # pictures' ages would be checked every second
+        time.sleep(1.3)  # longer than the second between two checks of the pictures' ages
         before_s = cpu_s(d)
         time.sleep(0.7)
         used_s = cpu_s(d) - before_s
