@@ -148,8 +148,12 @@ static void stop_now(int signal_number) {
 
 /* Every thread has the signals that stop us blocked, and this one takes them with sigtimedwait.
  * After the first they are let through, to stop_now. A SIGHUP that whoever started us has had
- * ignored (nohup) stays ignored. */
+ * ignored (nohup) stays ignored. SIGUSR1 is our own: the engine has changed. */
 static void block_signals(sigset_t *set) {
+    sigset_t own;
+    sigemptyset(&own);
+    sigaddset(&own, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &own, NULL);
     static const int stops[] = { SIGTERM, SIGINT, SIGHUP };
     sigemptyset(set);
     for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {
@@ -166,16 +170,23 @@ static void block_signals(sigset_t *set) {
     pthread_sigmask(SIG_BLOCK, set, NULL);
 }
 
+/* A listener of the engine. */
+static void wake_main(void *main_thread) {
+    pthread_kill(*(const pthread_t *)main_thread, SIGUSR1);
+}
+
 enum wait_end { WAIT_OVER, WAIT_SIGNAL, WAIT_FAILED };
 
-/* Waits for a signal up to `ms`, and looks at the engine. */
+/* Waits for a signal or a change of the engine, up to `ms` (0: no limit). */
 static enum wait_end wait_once(
     struct engine *engine, const sigset_t *set, int ms, struct error *why) {
+    const struct timespec limit = { ms / 1000, ms % 1000 * 1000000L };
+    sigset_t all = *set;
+    sigaddset(&all, SIGUSR1);
     if (engine_get_state(engine, why) == ENGINE_FAILED)
         return WAIT_FAILED;
-    const struct timespec tick = { ms / 1000, ms % 1000 * 1000000L };
-    const int got = sigtimedwait(set, NULL, &tick);
-    if (got <= 0)
+    const int got = sigtimedwait(&all, NULL, ms ? &limit : NULL);
+    if (got <= 0 || got == SIGUSR1)
         return WAIT_OVER;
     log_info("%s: finishing what was accepted", strsignal(got));
     return WAIT_SIGNAL;
@@ -187,7 +198,7 @@ static enum wait_end wait_once(
 static bool wait_for_opening(struct engine *engine, const sigset_t *set, int *status) {
     while (!engine_is_opened(engine)) {
         struct error why = { 0 };
-        const enum wait_end end = wait_once(engine, set, 10, &why);
+        const enum wait_end end = wait_once(engine, set, 0, &why);
         if (end == WAIT_OVER)
             continue;
         if (end == WAIT_FAILED)
@@ -203,7 +214,6 @@ static bool wait_for_opening(struct engine *engine, const sigset_t *set, int *st
 static int wait_for_the_end(
     struct engine *engine, struct http_server *server, const sigset_t *set) {
     const int watchdog_ms = service_watchdog_ms();
-    const int tick_ms = watchdog_ms && watchdog_ms < 1000 ? watchdog_ms : 1000;
     bool ready = false;
     for (;;) {
         struct error why = { 0 };
@@ -218,7 +228,7 @@ static int wait_for_the_end(
             (void)server_state(server);
             service_notify("WATCHDOG=1");
         }
-        const enum wait_end end = wait_once(engine, set, ready ? tick_ms : 50, &why);
+        const enum wait_end end = wait_once(engine, set, ready ? watchdog_ms : 0, &why);
         if (end == WAIT_SIGNAL)
             return 0;
         if (end == WAIT_FAILED) {
@@ -250,6 +260,8 @@ static int serve(const struct settings *settings, const struct access *access) {
     sigset_t signals;
     struct error err = { 0 };
     struct engine *engine = NULL;
+    pthread_t self = pthread_self();
+    struct engine_listener listens = { .changed = wake_main, .user = &self };
     struct http_server *server = NULL;
     struct jobs jobs = { 0 };
     struct dataset_store *datasets = NULL;
@@ -265,8 +277,10 @@ static int serve(const struct settings *settings, const struct access *access) {
     if (settings->dataset_root &&
         !dataset_store_open(settings->dataset_root, settings->dataset_max_bytes, &datasets, &err))
         goto out;
-    if (!engine_create(&settings->engine, &engine, &err) ||
-        !wait_for_opening(engine, &signals, &status))
+    if (!engine_create(&settings->engine, &engine, &err))
+        goto out;
+    engine_listen(engine, &listens);
+    if (!wait_for_opening(engine, &signals, &status))
         goto out;
     training.engine = engine;
     if (!jobs_open(&jobs, &training, &err))

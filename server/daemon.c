@@ -3,6 +3,7 @@
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "engine/loop/switch.h"
 #include "server/access/access_log.h"
 #include "server/access/cors.h"
 #include "server/access/gate.h"
@@ -592,6 +593,7 @@ void http_server_drain(struct http_server *server) {
     pthread_mutex_lock(&server->mutex);
     server->stopping = true;
     pthread_mutex_unlock(&server->mutex);
+    engine_orders_changed(server->options.engine); /* nobody works on them any more */
     acceptor_destroy(server->acceptor);
     server->acceptor = NULL;
     job_watch_stop(server->job_watch);

@@ -73,13 +73,36 @@ static void renew_figures(struct engine *engine, const struct engine_model *mode
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* The device will not come back in this process: the engine's owner sees its state and exits. */
+void engine_tell(struct engine *engine) {
+    pthread_cond_broadcast(&engine->changed);
+    for (const struct engine_listener *l = engine->listeners; l; l = l->next)
+        l->changed(l->user);
+}
+
+void engine_listen(struct engine *engine, struct engine_listener *listener) {
+    pthread_mutex_lock(&engine->lock);
+    listener->next = engine->listeners;
+    engine->listeners = listener;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void engine_unlisten(struct engine *engine, struct engine_listener *listener) {
+    pthread_mutex_lock(&engine->lock);
+    struct engine_listener **at = &engine->listeners;
+    while (*at && *at != listener)
+        at = &(*at)->next;
+    if (*at)
+        *at = listener->next;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* The device will not come back in this process: the engine's owner is told and exits. */
 static void set_failed(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     engine->why_failed = *err;
     if (engine->state == ENGINE_READY || engine->state == ENGINE_LOADING) /* LOADING: a switch */
         engine->state = ENGINE_FAILED;
-    pthread_cond_broadcast(&engine->changed);
+    engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -361,6 +384,7 @@ static void on_opened(void *user) {
     struct engine *engine = user;
     pthread_mutex_lock(&engine->lock);
     engine->opened = true;
+    engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -379,6 +403,7 @@ static void load(struct engine *engine) {
         engine->why_failed = err;
     if (engine->state == ENGINE_LOADING)
         engine->state = ok ? ENGINE_READY : ENGINE_FAILED;
+    engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -484,7 +509,7 @@ void engine_destroy(struct engine *engine, bool drain) {
     pthread_mutex_lock(&engine->lock);
     engine->state = ENGINE_STOPPING;
     atomic_store(&engine->cancel_all, !drain);
-    pthread_cond_broadcast(&engine->changed);
+    engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
     engine_end_switch(engine);
     pthread_join(engine->thread, NULL);

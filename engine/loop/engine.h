@@ -35,6 +35,18 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
 void engine_destroy(struct engine *engine, bool drain);
 
 enum engine_state engine_get_state(struct engine *engine, struct error *why_failed);
+
+struct engine_listener {
+    /* The engine's state or its checkpoint has changed. Called on the thread that changed it, with
+     * the engine locked: must neither wait nor call the engine. */
+    void (*changed)(void *user);
+    void *user;
+    struct engine_listener *next;
+};
+/* `listener` stays the caller's and must not move. */
+void engine_listen(struct engine *engine, struct engine_listener *listener);
+void engine_unlisten(struct engine *engine, struct engine_listener *listener);
+
 /* Returns false while no checkpoint is loaded. The strings and scheduler_json live as long as the
  * engine, `unet` only while somebody holds the model (engine/loop/switch.h). */
 bool engine_get_info(struct engine *engine, struct pipeline_info *out);

@@ -43,6 +43,7 @@ struct engine {
 
     pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t changed;
+    struct engine_listener *listeners;
     enum engine_state state;
     struct error why_failed;
     bool opened;
@@ -65,6 +66,7 @@ struct engine {
     struct engine_orders orders;   /* no `count`: nobody keeps orders */
     int orders_begun;              /* begun and not ended: `count` may not include them yet */
     bool counts_orders;            /* a thread is in `count` */
+    bool orders_changed;           /* since they were last counted */
     bool takes_no_orders;          /* a switch waits for the orders accepted before it */
     struct switch_waiter *waiters;
     pthread_t switch_thread;
@@ -84,8 +86,10 @@ bool engine_model_create(struct engine *engine, struct pipeline *pipeline, const
 /* The calling thread must be allowed to use the device. */
 void engine_model_destroy(struct engine_model *model);
 
-/* Call with the lock held. Makes `model` (NULL: none) the current one and puts the one before into
- * engine.left. */
+/* Call with the lock held. Wakes the engine's threads and tells the listeners. */
+void engine_tell(struct engine *engine);
+/* Call with the lock held. Makes `model` (NULL: none) the current one, puts the one before into
+ * engine.left, and does what engine_tell does. */
 void engine_set_current(struct engine *engine, struct engine_model *model);
 /* Call with the lock held. Returns the first model in engine.left that nobody holds, skipping
  * `drawing`; NULL if there is none. */

@@ -1,6 +1,5 @@
 #include "engine/loop/switch.h"
 
-#include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/loop/engine_internal.h"
@@ -11,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LOOK_MS 100 /* how often unfinished orders are counted */
 
 const char *switch_state_name(enum switch_state state) {
     static const char *const names[] = {
@@ -108,7 +105,7 @@ void engine_set_current(struct engine *engine, struct engine_model *model) {
         engine->left = engine->current;
     }
     engine->current = model;
-    pthread_cond_broadcast(&engine->changed);
+    engine_tell(engine);
 }
 
 struct engine_model *engine_find_unused(
@@ -207,6 +204,8 @@ static bool no_more_orders(void *user, int *count, struct error *err) {
 void engine_clear_orders(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
     engine->orders = (struct engine_orders){ .count = no_more_orders };
+    engine->orders_changed = true;
+    pthread_cond_broadcast(&engine->changed);
     while (engine->counts_orders)
         pthread_cond_wait(&engine->changed, &engine->lock);
     pthread_mutex_unlock(&engine->lock);
@@ -228,6 +227,15 @@ void engine_end_order(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
     engine->orders_begun--;
     pthread_mutex_unlock(&engine->lock);
+    engine_orders_changed(engine);
+}
+
+void engine_orders_changed(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->orders_changed = true;
+    if (engine->takes_no_orders)
+        pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 static void set_takes_no_orders(struct engine *engine, bool takes_none) {
@@ -243,6 +251,7 @@ static bool count_orders(struct engine *engine, int *left, struct error *err) {
     const struct engine_orders orders = engine->orders;
     const int begun = engine->orders_begun;
     engine->counts_orders = true;
+    engine->orders_changed = false;
     pthread_mutex_unlock(&engine->lock);
     int count = 0;
     const bool ok = !orders.count || orders.count(orders.user, &count, err);
@@ -341,13 +350,12 @@ static bool engine_ended(struct error *err) {
     return error_set(err, ERROR_CANCELLED, "the daemon is stopping, or its engine failed");
 }
 
-/* Waits LOOK_MS; false if the engine stops or fails. */
-static bool pause_a_moment(struct engine *engine) {
-    const int64_t until_ms = monotonic_ms() + LOOK_MS;
+/* Waits for the end of orders; false if the engine stops or fails. */
+static bool wait_for_orders(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    while (engine->state == ENGINE_READY &&
-           condition_wait_until(&engine->changed, &engine->lock, until_ms))
-        ;
+    engine->switching.state = SWITCH_DRAINING;
+    while (engine->state == ENGINE_READY && !engine->orders_changed)
+        pthread_cond_wait(&engine->changed, &engine->lock);
     const bool ok = engine->state == ENGINE_READY;
     pthread_mutex_unlock(&engine->lock);
     return ok;
@@ -361,10 +369,7 @@ static bool finish_orders(struct engine *engine, struct error *err) {
     while (count_orders(engine, &left, err)) {
         if (left == 0)
             return true;
-        pthread_mutex_lock(&engine->lock);
-        engine->switching.state = SWITCH_DRAINING;
-        pthread_mutex_unlock(&engine->lock);
-        if (!pause_a_moment(engine))
+        if (!wait_for_orders(engine))
             return engine_ended(err);
     }
     return false;
@@ -407,6 +412,7 @@ static void load_again(struct engine *engine, const struct pipeline_info *before
     engine->why_failed = why;
     if (engine->state == ENGINE_LOADING)
         engine->state = ENGINE_FAILED;
+    engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -424,6 +430,7 @@ static void conclude(struct engine *engine, const struct error *err) {
     struct switch_waiter *waiters = engine->waiters;
     engine->waiters = NULL;
     const struct model_switch said = *s;
+    engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
     if (err)
         log_warning("the model %s could not be loaded: %s", said.name, err->message);
@@ -625,6 +632,7 @@ bool engine_switch(struct engine *engine, const char *name,
     engine->takes_no_orders = false;
     free(engine->waiters); /* the caller gets the error here, and nobody else could join */
     engine->waiters = NULL;
+    engine_tell(engine);
     pthread_mutex_unlock(&engine->lock);
     if (err && why.code != ERROR_NONE)
         *err = why;

@@ -85,6 +85,8 @@ struct engine_orders {
 void engine_set_orders(struct engine *engine, const struct engine_orders *orders);
 /* `count` is not called again once this has returned: the daemon is stopping. */
 void engine_clear_orders(struct engine *engine);
+/* Tells the engine, from any thread, that `count` may return something else now. Does not wait. */
+void engine_orders_changed(struct engine *engine);
 
 /* Call before resolving an order that will be written down: the current checkpoint stays until
  * engine_end_order. ERROR_UNAVAILABLE while a switch waits for the orders before it. */

@@ -5,10 +5,8 @@
  * has the claim; its holder may read and write `job`, `config` and `result` without the lock. */
 #include "engine/loop/training.h"
 
-#include "base/condition.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/monotonic.h"
 #include "base/text/json.h"
 #include "base/thread.h"
 #include "engine/loop/checkpoint_names.h"
@@ -30,6 +28,7 @@ struct training {
     struct training_options options;
     pthread_t thread;
     bool has_thread;
+    struct engine_listener listener;
     struct train_config config; /* the configuration of `job` */
     struct training_job *job;
     struct engine_model *model; /* held as long as `job` uses it; NULL: the job loads its own */
@@ -40,6 +39,7 @@ struct training {
     enum stage stage;
     struct job_claim *claim; /* valid unless STAGE_FREE */
     bool ending, engine_ended;
+    bool has_news;   /* of the engine or of the job's wish, for a job that waits to be opened */
     bool cache_grew; /* it may have grown: a job has ended, here or in an earlier process */
     /* Owned: the folder of a job whose checkpoints, or whose validation pictures, have changed, or
      * NULL. */
@@ -184,8 +184,17 @@ static void start(void *user, struct job_claim *claim) {
     pthread_mutex_unlock(&t->lock);
 }
 
+static void note_news(void *user) {
+    struct training *t = user;
+    pthread_mutex_lock(&t->lock);
+    t->has_news = true;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
 static void wake(void *user) {
     struct training *t = user;
+    note_news(t);
     engine_wake_background(t->options.engine);
 }
 
@@ -433,8 +442,7 @@ static void publish(struct training *t) {
     job_claim_succeed(let_go(t), text); /* takes `text` over */
 }
 
-/* Whether to open the job now: once the engine has a model, or if the job is wanted back. The
- * engine does not announce a model, so this is asked repeatedly. */
+/* Whether to open the job now: once the engine has a model, or if the job is wanted back. */
 static bool may_open(struct training *t) {
     return engine_has_model(t->options.engine) || job_claim_wish(t->claim) != JOB_GO_ON;
 }
@@ -482,16 +490,13 @@ static void trim_cache(struct training *t) {
     free(cache);
 }
 
-/* Waits for work of this thread; for at most `soon_ms` if something waits for the engine (0: no
- * limit). */
-static enum stage wait_for_work(struct training *t, int soon_ms) {
-    const int64_t due_ms = soon_ms ? monotonic_ms() + soon_ms : INT64_MAX;
+/* Waits for work of this thread. `late`: the job that is to be opened waits for news. */
+static enum stage wait_for_work(struct training *t, bool late) {
     pthread_mutex_lock(&t->lock);
-    while (!t->ending && t->stage != STAGE_TO_PUBLISH && !t->changed_folder &&
-           !t->validated_folder && !t->cache_grew && (t->stage != STAGE_TO_OPEN || soon_ms)) {
-        if (!condition_wait_until(&t->changed, &t->lock, due_ms))
-            break;
-    }
+    while (!t->ending && !t->has_news && t->stage != STAGE_TO_PUBLISH && !t->changed_folder &&
+           !t->validated_folder && !t->cache_grew && (t->stage != STAGE_TO_OPEN || late))
+        pthread_cond_wait(&t->changed, &t->lock);
+    t->has_news = false;
     const enum stage stage = t->stage;
     pthread_mutex_unlock(&t->lock);
     return stage;
@@ -509,7 +514,7 @@ static void *open_and_publish(void *user) {
     bool engine_is_late = false, scanned = false;
     (void)team_leave(); /* models load on one thread, beside the engine's */
     for (;;) {
-        const enum stage stage = wait_for_work(t, engine_is_late ? 1000 : scanned ? 0 : 50);
+        const enum stage stage = wait_for_work(t, engine_is_late);
         if (is_ending(t))
             return NULL;
         name_checkpoints(t, &scanned);
@@ -601,8 +606,9 @@ bool training_create(
         return error_set(err, ERROR_NO_MEMORY, "no memory for training jobs");
     t->options = *options;
     t->cache_grew = true;
+    t->listener = (struct engine_listener){ .changed = note_news, .user = t };
     pthread_mutex_init(&t->lock, NULL);
-    condition_init(&t->changed);
+    pthread_cond_init(&t->changed, NULL);
     const int failed = thread_start(&t->thread, "training", open_and_publish, t);
     t->has_thread = !failed;
     const struct job_runner runner = {
@@ -612,6 +618,8 @@ bool training_create(
         .work = work, .stop = stop, .user = t, .share = options->share
     };
     engine_set_background(options->engine, &background);
+    engine_listen(options->engine, &t->listener);
+    note_news(t); /* from before we listened */
     if (failed)
         error_set_thread(err, failed);
     else if (dispatcher_add(options->dispatcher, &runner, err)) {
@@ -626,6 +634,7 @@ void training_destroy(struct training *t) {
     if (!t)
         return;
     engine_clear_background(t->options.engine);
+    engine_unlisten(t->options.engine, &t->listener);
     pthread_mutex_lock(&t->lock);
     t->ending = true;
     pthread_cond_signal(&t->changed);

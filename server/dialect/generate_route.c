@@ -1,7 +1,7 @@
 /* POST /generate: negotiates the answer's form, parses, and starts a generation. */
 #include "base/text/base64.h"
 #include "base/text/json.h"
-#include "server/generation/answer.h"
+#include "server/generation/client.h"
 #include "server/generation/generate_json.h"
 #include "server/generation/generations.h"
 #include "server/generation/order_route.h"
@@ -10,7 +10,7 @@
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
-#include "server/jobs/job_routes.h"
+#include "server/jobs/jobs.h"
 #include "server/later/reading.h"
 
 #include <stdlib.h>
@@ -170,14 +170,10 @@ static bool check_previews(
 }
 
 /* The request, whoever sends it: its body however it was written, and the form of its answer. */
-static bool identify(const struct exchange *exchange, const struct form *form, struct digest *out,
-    struct error *err) {
-    json_t *body = json_parse_request(exchange->body, exchange->body_size, err);
+static bool identify(
+    const json_t *body, const struct form *form, struct digest *out, struct error *err) {
     struct sha256 sha;
-    if (!body)
-        return false;
     char *canonical = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
-    json_decref(body);
     if (!canonical)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the request");
     sha256_begin(&sha);
@@ -197,22 +193,32 @@ struct drawing {
     struct digest digest;            /* of what is asked for, where there is a key */
 };
 
+/* Call it for a request with a key. */
+static bool find_digest(struct drawing *d, const json_t *body, struct error *err) {
+    return d->form.events
+               ? error_field(err, "Idempotency-Key", d->key,
+                     "none with a stream, which nobody can take up again; async=1 makes a job "
+                     "that can be followed twice")
+               : identify(body, &d->form, &d->digest, err);
+}
+
 static bool read_drawing(const struct exchange *exchange, void *out, struct error *err) {
     struct drawing *d = out;
-    if (!jobs_read_key(exchange, d->key, err) ||
-        !generate_json_parse(exchange->body, exchange->body_size, &d->request, &d->delivery, err))
+    if (!jobs_read_key(exchange, d->key, err))
         return false;
-    (void)negotiate(exchange, &d->form); /* there is one: handle() has seen it */
-    d->form.events = d->form.events || d->delivery.stream;
-    bool ok = true;
-    if (d->key[0] && d->form.events)
-        ok = error_field(err, "Idempotency-Key", d->key,
-            "none with a stream, which nobody can take up again; async=1 makes a job that can be "
-            "followed twice");
-    else if (d->key[0])
-        ok = identify(exchange, &d->form, &d->digest, err);
-    if (!ok)
-        generate_request_finish(&d->request);
+    /* NULL if nobody needs it, or if it is wrong, which is said below. */
+    json_t *body = d->key[0] ? json_parse_request(exchange->body, exchange->body_size, NULL) : NULL;
+    bool ok = body ? generate_json_read(body, &d->request, &d->delivery, err)
+                   : generate_json_parse(
+                         exchange->body, exchange->body_size, &d->request, &d->delivery, err);
+    if (ok) {
+        (void)negotiate(exchange, &d->form); /* there is one: handle() has seen it */
+        d->form.events = d->form.events || d->delivery.stream;
+        ok = !body || find_digest(d, body, err);
+        if (!ok)
+            generate_request_finish(&d->request);
+    }
+    json_decref(body);
     return ok;
 }
 

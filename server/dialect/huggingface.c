@@ -3,7 +3,7 @@
 #include "server/dialect/huggingface.h"
 
 #include "base/text/json.h"
-#include "server/generation/answer.h"
+#include "server/generation/client.h"
 #include "server/generation/generate_json.h"
 #include "server/http/accept.h"
 #include "server/http/dialect.h"

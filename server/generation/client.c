@@ -1,13 +1,10 @@
-/* The client of a generation: its connection is suspended until the answer is ready, or receives
- * events as they come.
- *
- * A stream buffers only what is being sent: the progress and the latest previews are written when
- * the client has taken what came before. */
+#include "server/generation/client.h"
+
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "server/generation/generations.h"
-#include "server/generation/internal.h"
 #include "server/generation/repeats.h"
+#include "server/generation/run.h"
 #include "server/http/caller.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
@@ -23,8 +20,7 @@
 struct client {
     struct deferred deferred; /* the first member */
     struct generation *g;     /* a reference */
-    struct work work;
-    struct error error; /* from the admission */
+    struct error error;       /* from the admission */
     bool streams;
     struct repeat *repeat; /* a reference; NULL: not shared. Taken under the mutex */
 
@@ -63,14 +59,6 @@ static void destroy(struct deferred *deferred) {
     free(client);
 }
 
-/* Call with the mutex held. */
-static void go_on(struct client *client) {
-    if (!client->deferred.suspended)
-        return;
-    client->deferred.suspended = false;
-    MHD_resume_connection(client->deferred.http);
-}
-
 static bool is_stopping(struct http_server *server) {
     return server_state(server) == ENGINE_STOPPING;
 }
@@ -91,9 +79,7 @@ static void cancel(struct deferred *deferred) {
 static void explain(struct client *client, struct error *err) {
     if (err->code != ERROR_CANCELLED)
         return;
-    pthread_mutex_lock(&client->deferred.mutex);
-    const bool left = client->deferred.cancelled;
-    pthread_mutex_unlock(&client->deferred.mutex);
+    const bool left = deferred_is_cancelled(&client->deferred);
     if (is_stopping(client->deferred.server))
         error_set(err, ERROR_UNAVAILABLE, "the server stopped before it was done");
     else if (left)
@@ -127,15 +113,6 @@ static void end_body(struct generation *g) {
 }
 
 static const struct generation_owner waits = { .encode = make_body, .ended = end_body };
-
-enum MHD_Result generation_respond(struct exchange *exchange, struct generation_body *body) {
-    struct answer_header headers[GENERATION_HEADERS_MAX + 1] = { { 0 } };
-    for (int i = 0; i < GENERATION_HEADERS_MAX && body->headers[i].name; i++)
-        headers[i] = (struct answer_header){ body->headers[i].name, body->headers[i].value };
-    void *bytes = body->bytes;
-    body->bytes = NULL;
-    return respond_bytes(exchange, 200, body->content_type, bytes, body->size, headers, false);
-}
 
 /* --- A stream --- */
 
@@ -212,8 +189,7 @@ static bool rest(struct client *client, ssize_t *got) {
     const bool over = client->ended && !client->tail;
     const bool rests = !client->ended && !client->has_news && !client->heartbeat_due;
     if (rests) {
-        client->deferred.suspended = true;
-        MHD_suspend_connection(client->deferred.http);
+        deferred_rest(&client->deferred);
     }
     pthread_mutex_unlock(&client->deferred.mutex);
     *got = over ? MHD_CONTENT_READER_END_OF_STREAM : 0;
@@ -231,12 +207,6 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
             return send_some(client, out, max);
     } while (!rest(client, &got));
     return got;
-}
-
-static void end_stream(void *user) {
-    struct client *client = user;
-    deferred_cancel(&client->deferred);
-    deferred_unref(&client->deferred);
 }
 
 static bool make_tail(struct client *client, const struct error *error, struct error *err) {
@@ -266,7 +236,7 @@ static void tell_news(struct generation *g) {
     pthread_mutex_lock(&client->deferred.mutex);
     client->has_news = true;
     if (client->begun)
-        go_on(client);
+        deferred_go_on(&client->deferred);
     pthread_mutex_unlock(&client->deferred.mutex);
 }
 
@@ -291,7 +261,7 @@ static const struct generation_owner listens = {
 };
 
 static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
-    struct client *client = (struct client *)((char *)watcher - offsetof(struct client, watcher));
+    struct client *client = client_of(watcher->deferred);
     const int64_t heartbeat_ms = client->deferred.server->options.heartbeat_s * INT64_C(1000);
     const int64_t now = monotonic_ms();
     pthread_mutex_lock(&client->deferred.mutex);
@@ -300,22 +270,11 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
         client->heartbeat_ms = now;
         client->heartbeat_due = true;
         if (client->begun)
-            go_on(client);
+            deferred_go_on(&client->deferred);
     }
     *due_ms = client->heartbeat_ms + heartbeat_ms;
     pthread_mutex_unlock(&client->deferred.mutex);
     return !over;
-}
-
-static void release(struct watcher *watcher) {
-    struct client *client = (struct client *)((char *)watcher - offsetof(struct client, watcher));
-    deferred_unref(&client->deferred);
-}
-
-static enum MHD_Result answer_stream(struct client *client, struct exchange *exchange) {
-    static const struct answer_header headers[] = { { "X-Accel-Buffering", "no" }, { NULL, NULL } };
-    deferred_ref(&client->deferred);
-    return respond_stream(exchange, "text/event-stream", read_stream, end_stream, client, headers);
 }
 
 /* --- For both --- */
@@ -326,7 +285,7 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     struct error err = client->error;
     exchange->accepted = g && g->admitted;
     if (err.code == ERROR_NONE && client->streams)
-        return answer_stream(client, exchange);
+        return deferred_stream(deferred, exchange, read_stream);
     if (err.code == ERROR_NONE)
         err = g->error;
     if (err.code == ERROR_NONE)
@@ -345,9 +304,8 @@ static void refuse(struct client *client) {
 }
 
 /* Runs on a loader or reader thread, with the worker's reference. */
-static void admit_later(struct work *work) {
-    struct client *client = (struct client *)((char *)work - offsetof(struct client, work));
-    struct deferred *deferred = &client->deferred;
+static void admit_later(struct deferred *deferred) {
+    struct client *client = client_of(deferred);
     deferred_ref(deferred); /* the generation may already drop the worker's */
     if (!generation_admit(client->g, &client->error)) {
         refuse(client);
@@ -355,7 +313,7 @@ static void admit_later(struct work *work) {
         deferred_done(deferred);
     } else if (client->streams) {
         pthread_mutex_lock(&deferred->mutex);
-        go_on(client); /* to call `answer` */
+        deferred_go_on(&client->deferred); /* to call `answer` */
         pthread_mutex_unlock(&deferred->mutex);
     }
     deferred_unref(deferred);
@@ -378,17 +336,12 @@ static struct client *client_create(
     client->shown_step = -1;
     client->heartbeat_ms = monotonic_ms();
     client->watcher.look = look;
-    client->watcher.release = release;
     if (!deferred_init(&client->deferred, options->stream ? &many : &one, exchange, err)) {
         deferred_unref(&client->deferred);
         return NULL;
     }
-    if (!options->stream)
+    if (!options->stream || deferred_watch(&client->deferred, &client->watcher, err))
         return client;
-    deferred_ref(&client->deferred); /* the watch's */
-    if (job_watch_add(exchange->server->job_watch, &client->watcher, err))
-        return client;
-    deferred_take_back(&client->deferred);
     deferred_unref(&client->deferred);
     return NULL;
 }
@@ -434,20 +387,16 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
     client->g = generation_create(&order, &err);
     if (!client->g)
         return give_up(client, exchange, &err);
-    if (generation_would_wait(client->g)) {
-        deferred_suspend(&client->deferred, exchange); /* nobody can be done with it yet */
-        client->work.run = admit_later;
-        workers_give(generation_workers(client->g), &client->work);
-        return MHD_YES;
-    }
+    if (generation_would_wait(client->g))
+        return deferred_give(
+            &client->deferred, exchange, generation_workers(client->g), admit_later);
     if (!generation_admit(client->g, &err))
         return give_up(client, exchange, &err);
     if (client->streams) {
         exchange->deferred = &client->deferred;
         return answer(&client->deferred, exchange);
     }
-    return deferred_suspend(&client->deferred, exchange) ? MHD_YES
-                                                         : answer(&client->deferred, exchange);
+    return deferred_wait(&client->deferred, exchange);
 }
 
 bool generation_takes(const struct exchange *exchange, struct error *err) {

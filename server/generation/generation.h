@@ -1,18 +1,9 @@
 /* A generation: one request for pictures under way, whatever client or dialect it came from. It is
  * resolved, waits, is drawn, is encoded, and ends once.
  *
- * A dialect's handler parses the body into a struct generate_request and calls generation_start
- * with a struct generation_kind that says how the answer looks. Everything else happens here:
- * waiting for adapters, the engine, errors, cancelling when the client leaves, streaming.
- * Generations under way can be listed, looked at and cancelled (server/generation/generations.h).
- * Errors are answered by respond_error, so the route's dialect decides how they look; once a stream
- * has begun, the kind's `event` writes them.
- *
- *     static const struct generation_kind kind = {
- *         .dialect = "native", .check = check, .answer = answer, .event = event, .finish = free
- *     };
- *     ...
- *     return generation_start(exchange, &request, &kind, own, &(struct generation_options){ 0 });
+ * A dialect starts it for a client (server/generation/client.h), jobs.c for a job; run.c brings it
+ * from its request to its end. Generations under way can be listed, looked at and cancelled
+ * (server/generation/generations.h).
  *
  * Threads work on it one after the other. The libmicrohttpd thread resolves and submits it; a
  * loader thread does so if an adapter must be read first, and a reader thread if it brings
@@ -23,6 +14,7 @@
 
 #include "engine/request/request.h"
 #include "engine/resolve/resolve.h"
+#include "server/generation/generate_answer.h"
 #include "server/generation/preview.h"
 #include "server/http/exchange.h"
 #include "server/later/workers.h"
@@ -31,7 +23,9 @@
 #include <stdio.h>
 #include <time.h>
 
+struct engine_ticket;
 struct generation;
+struct repeat;
 
 #define GENERATION_HEADERS_MAX 4
 #define GENERATION_TASK_ID_MAX_BYTES 128
@@ -103,29 +97,24 @@ struct generation_options {
     const char *task_id; /* an id from the client besides its X-Request-Id; NULL: none */
 };
 
-/* Returns whether the client has left, the generation was cancelled, or the daemon stops: further
- * work on it is wasted. Any thread; `g` is a struct generation. */
-bool generation_is_cancelled(void *g);
-
-/* Answers with status 200 and `body`; takes over its bytes. */
-enum MHD_Result generation_respond(struct exchange *exchange, struct generation_body *body);
-
-/* Creates a generation; the answer follows when it is drawn or refused. Takes over the contents of
- * `asked`, and `user`, also on failure. Call it as a route's handler. */
-enum MHD_Result generation_start(struct exchange *exchange, struct generate_request *asked,
-    const struct generation_kind *kind, void *user, const struct generation_options *options);
-
-/* Returns true if the server takes requests now. Refuses an Idempotency-Key: use it for routes
- * whose requests cannot be repeated. */
-bool generation_takes(const struct exchange *exchange, struct error *err)
-    __attribute__((warn_unused_result));
-/* As generation_takes, but also refuses a query. A route's `may_come`. */
-bool generation_may_come(const struct exchange *exchange, struct error *err)
-    __attribute__((warn_unused_result));
-
-struct generation_owner;
-struct repeat;
-struct engine_ticket;
+/* What a generation is drawn for: a client (client.h) or a job (jobs.c). */
+struct generation_owner {
+    /* Encodes the drawn result, on an encoder thread. */
+    bool (*encode)(struct generation *g, struct error *err);
+    /* Called when `encode` ran out of disk space. Returns true if the owner will call
+     * generation_encode_again later, from any thread. NULL: the generation fails. */
+    bool (*put_off)(struct generation *g);
+    /* Called when it has begun, has advanced, or has a new preview; on the engine thread or an
+     * encoder thread. Must not wait. NULL: not called. */
+    void (*news)(struct generation *g);
+    /* Called once at the end, on an encoder thread, with g->error set; not called if
+     * generation_admit failed. */
+    void (*ended)(struct generation *g);
+    /* Replaces generation_cancel when the generation is cancelled by its id. NULL:
+     * generation_cancel. */
+    void (*cancel)(struct generation *g);
+    bool has_queue; /* as in struct engine_callbacks */
+};
 
 /* A dialect may read the first half. */
 struct generation {
@@ -139,7 +128,7 @@ struct generation {
     struct resolved_request request; /* valid from `check` on */
     struct generate_result result;   /* valid in `answer` and with GENERATION_EVENT_RESULT */
 
-    /* The rest belongs to server/generation (internal.h). */
+    /* The rest belongs to server/generation. */
     const struct generation_owner *owner;
     void *owned_by;                /* the owner's */
     uint64_t account;              /* caller_number of the caller whose turns it takes */
@@ -165,5 +154,28 @@ struct generation {
     struct preview *previews[IMAGES_PER_REQUEST_MAX]; /* the latest of each image; references */
     struct preview *latest;                           /* borrowed: one of previews[] */
 };
+
+void generation_ref(struct generation *g);
+void generation_unref(struct generation *g); /* NULL is fine */
+
+/* Returns whether the client has left, the generation was cancelled, or the daemon stops: further
+ * work on it is wasted. Any thread; `g` is a struct generation. */
+bool generation_is_cancelled(void *g);
+
+/* Any thread, at any time. */
+void generation_cancel(struct generation *g);
+
+void generation_get_progress(struct generation *g, struct generation_progress *out);
+/* Returns a reference to the first preview with a number above `after`; NULL if there is none. */
+struct preview *generation_get_preview(struct generation *g, uint64_t after);
+
+/* Returns its result, which borrows from `g`. model_name is "" if the checkpoint has no name. */
+struct generate_answer generation_answer_of(const struct generation *g);
+
+/* Encodes the only image as a file. Sets X-Seed, and X-NSFW if the safety checker ran. */
+bool generation_answer_picture(const struct generation *g, struct generation_body *out,
+    struct error *err) __attribute__((warn_unused_result));
+/* Answers with status 200 and `body`; takes over its bytes. */
+enum MHD_Result generation_respond(struct exchange *exchange, struct generation_body *body);
 
 #endif

@@ -1,7 +1,5 @@
 #include "server/generation/generations.h"
 
-#include "server/generation/internal.h"
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "server/generation/results.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/jobs/job_routes.h"
+#include "server/jobs/jobs.h"
 #include "server/later/task.h"
 #include "train/report/plot.h"
 
@@ -87,20 +87,6 @@ static bool read_checkpoints(
         return false;
     t->task.json = json_pack("{s:o}", "checkpoints", list);
     return t->task.json;
-}
-
-bool jobs_add_validation_urls(const struct job *job, json_t *validation) {
-    const json_int_t step = json_integer_value(json_object_get(validation, "step"));
-    json_t *picture;
-    size_t i;
-    json_array_foreach(json_object_get(validation, "pictures"), i, picture) {
-        const char *file = json_string_value(json_object_get(picture, "file"));
-        json_t *url = json_sprintf(
-            "/jobs/%s/validation/step-%lld/%s", job->id, (long long)step, file ? file : "");
-        if (json_object_set_new(picture, "url", url) != 0)
-            return false;
-    }
-    return true;
 }
 
 static bool read_validations(

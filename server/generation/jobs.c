@@ -1,23 +1,20 @@
 #include "server/generation/jobs.h"
 
-#include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "base/text/base64.h"
-#include "base/thread.h"
 #include "engine/loop/switch.h"
 #include "engine/training_job/folder.h"
 #include "queue/dispatcher.h"
-#include "server/generation/answer.h"
-#include "server/generation/internal.h"
 #include "server/generation/orders.h"
 #include "server/generation/results.h"
+#include "server/generation/run.h"
+#include "server/later/job_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define LOOK_MS 100    /* before asking again whether the engine is ready */
 #define FULL_MS 1000   /* before writing again to a full disk */
 #define SWEEP_MS 60000 /* the longest time between two sweeps */
 #define SOON_MS 1000   /* the shortest, and from the end of a job to a sweep */
@@ -25,16 +22,18 @@
 #define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* of a preview that is put into its event */
 
 /* A job being worked on. Threads work on it one after the other: a loader or reader, the engine, an
- * encoder. What other threads may see of it is under the mutex. */
+ * encoder; none while it is put off. What other threads may see of it is under the mutex. */
 struct drawn_job {
     struct work work;
     struct generation_jobs *jobs;
     struct job_claim *claim;
     struct generation_order_file order;
     bool has_order;
-    char *result;     /* owned */
-    int64_t again_ms; /* when to retry what could not be done; 0: nothing to retry */
-    bool is_drawn;    /* what to retry is writing the pictures */
+    char *result;        /* owned */
+    unsigned begun;      /* `engine_changes` when it began */
+    bool awaits_engine;  /* put off until the engine changes; then it begins again */
+    int64_t again_ms;    /* put off until then, to write its pictures again; 0: it is not */
+    bool said_disk_full; /* in the log */
     struct drawn_job *next;
 
     struct generation *g; /* a reference; NULL until it is made */
@@ -42,27 +41,29 @@ struct drawn_job {
     int64_t shown_ms;
 };
 
-/* Work for a thread that may wait for the disk. */
+/* Work for a clerk. */
 struct chore {
+    struct work work; /* the first member */
+    struct generation_jobs *jobs;
     bool cancels; /* cancels the job; else removes its folder */
     char id[JOB_ID_BYTES];
-    struct chore *next;
 };
 
-/* The mutex guards everything that changes. It is locked after the queue and before a
- * generation. */
+/* The mutex guards everything that changes. It is locked after the queue and the engine, and before
+ * a generation. */
 struct generation_jobs {
     struct http_server *server;
-    struct queue_listener listener;
-    pthread_t keeper;
+    struct queue_listener queue_listener;
+    struct engine_listener engine_listener;
+    struct watcher watcher; /* keeps the time of retries and sweeps */
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
     struct drawn_job *first;
-    struct chore *chores;
-    bool added; /* the runner was added to the dispatcher */
-    bool stopping;
-    int64_t sweep_ms;
-    struct results_ages ages; /* for the keeper only */
+    unsigned engine_changes;
+    int64_t sweep_ms; /* when to sweep next */
+    struct work sweep;
+    bool sweeps;              /* a loader has `sweep` */
+    struct results_ages ages; /* for that loader only */
+    bool added; /* the runner was added to the dispatcher; for the watch's thread only */
 };
 
 static struct queue *queue_of(const struct generation_jobs *jobs) {
@@ -89,6 +90,10 @@ static bool is_lost(const struct drawn_job *d, const struct error *err) {
            engine_get_state(d->jobs->server->options.engine, NULL) != ENGINE_READY;
 }
 
+static void look_soon(struct generation_jobs *jobs) {
+    job_watch_poke(jobs->server->job_watch, &jobs->watcher);
+}
+
 /* Called on the last thread that has it. */
 static void finish(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
@@ -99,7 +104,7 @@ static void finish(struct drawn_job *d, const struct error *err) {
     *at = d->next;
     struct generation *g = d->g;
     jobs->sweep_ms = monotonic_ms() + SOON_MS;
-    pthread_cond_broadcast(&jobs->changed);
+    look_soon(jobs);
     pthread_mutex_unlock(&jobs->mutex);
     generation_unref(g);
     if (err->code == ERROR_NONE)
@@ -143,20 +148,21 @@ static bool encode(struct generation *g, struct error *err) {
     return d->result;
 }
 
-/* The disk is full: keeps the result in memory; the keeper tries again. */
+/* The disk is full: keeps the result in memory, to write it again later. */
 static bool put_off_writing(struct generation *g) {
     struct drawn_job *d = job_of(g);
     struct generation_jobs *jobs = d->jobs;
-    if (job_claim_wish(d->claim) != JOB_GO_ON)
-        return false;
-    if (!d->is_drawn)
-        log_error("%s: the disk is full; its pictures are written as soon as it is not", g->id);
     pthread_mutex_lock(&jobs->mutex);
-    d->is_drawn = true;
-    d->again_ms = monotonic_ms() + FULL_MS;
-    pthread_cond_broadcast(&jobs->changed);
+    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else `wake` may have been here */
+    if (goes_on && !d->said_disk_full)
+        log_error("%s: the disk is full; its pictures are written as soon as it is not", g->id);
+    if (goes_on) {
+        d->said_disk_full = true;
+        d->again_ms = monotonic_ms() + FULL_MS;
+        look_soon(jobs);
+    }
     pthread_mutex_unlock(&jobs->mutex);
-    return true;
+    return goes_on;
 }
 
 static void tell_preview(struct drawn_job *d, const struct preview *p) {
@@ -201,22 +207,34 @@ static void ended(struct generation *g) {
     finish(job_of(g), &g->error);
 }
 
-static void add_chore(struct generation_jobs *jobs, bool cancels, const char *id) {
+static void do_chore(struct work *work) {
+    struct chore *chore = (struct chore *)work;
+    const struct generation_jobs *jobs = chore->jobs;
+    struct job job;
+    struct error err;
+    char *folder = NULL;
+    if (!chore->cancels)
+        folder = job_folder_path(jobs->server->options.state_folder, chore->id);
+    else if (queue_cancel(queue_of(jobs), chore->id, &job, &err))
+        job_finish(&job);
+    if (folder)
+        job_folder_remove(folder);
+    free(folder);
+    free(chore);
+}
+
+static void give_chore(struct generation_jobs *jobs, bool cancels, const char *id) {
     struct chore *chore = calloc(1, sizeof(*chore));
     if (!chore)
         return;
-    chore->cancels = cancels;
+    *chore = (struct chore){ .work.run = do_chore, .jobs = jobs, .cancels = cancels };
     snprintf(chore->id, sizeof(chore->id), "%.16s", id);
-    pthread_mutex_lock(&jobs->mutex);
-    chore->next = jobs->chores;
-    jobs->chores = chore;
-    pthread_cond_broadcast(&jobs->changed);
-    pthread_mutex_unlock(&jobs->mutex);
+    workers_give(jobs->server->clerks, &chore->work);
 }
 
 /* Cancelling it by its id cancels the job, which may be ending on another thread. */
 static void cancel(struct generation *g) {
-    add_chore(g->server->generation_jobs, true, g->id);
+    give_chore(g->server->generation_jobs, true, g->id);
 }
 
 static const struct generation_owner owner = {
@@ -299,23 +317,29 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
 
 static void begin(struct work *work);
 
-/* The engine accepts no requests now but will later: the keeper begins the job again. */
+/* The engine accepts no requests now but will later: the job begins again when the engine has
+ * changed, at once if it has changed since the job began. */
 static bool put_off(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
-    if (err->code != ERROR_UNAVAILABLE || job_claim_wish(d->claim) != JOB_GO_ON)
+    struct generation *g = NULL;
+    if (err->code != ERROR_UNAVAILABLE)
         return false;
-    if (d->has_order)
-        orders_finish(&d->order);
-    d->has_order = false;
     pthread_mutex_lock(&jobs->mutex);
-    struct generation *g = d->g;
-    d->g = NULL;
-    d->work.run = begin;
-    d->again_ms = monotonic_ms() + LOOK_MS;
-    pthread_cond_broadcast(&jobs->changed);
+    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else `wake` may have been here */
+    if (goes_on) {
+        g = d->g;
+        d->g = NULL;
+        if (d->has_order)
+            orders_finish(&d->order);
+        d->has_order = false;
+        d->work.run = begin;
+        d->awaits_engine = d->begun == jobs->engine_changes;
+        if (!d->awaits_engine)
+            workers_give(jobs->server->loaders, &d->work);
+    }
     pthread_mutex_unlock(&jobs->mutex);
     generation_unref(g);
-    return true;
+    return goes_on;
 }
 
 /* For a job with its generation: afterwards the engine has it, or it is put off, or it has
@@ -335,6 +359,9 @@ static void admit(struct work *work) {
 static void begin(struct work *work) {
     struct drawn_job *d = (struct drawn_job *)work;
     struct error err = { 0 };
+    pthread_mutex_lock(&d->jobs->mutex);
+    d->begun = d->jobs->engine_changes;
+    pthread_mutex_unlock(&d->jobs->mutex);
     if (job_claim_wish(d->claim) != JOB_GO_ON) {
         error_set(&err, ERROR_CANCELLED, "the job was asked to stop before it began");
         finish(d, &err);
@@ -372,6 +399,17 @@ static void start(void *user, struct job_claim *claim) {
     workers_give(jobs->server->loaders, &d->work);
 }
 
+/* Call with the mutex held. Lets a job go on that is put off. */
+static void try_again(struct drawn_job *d) {
+    const bool writes = d->again_ms, begins = d->awaits_engine;
+    d->again_ms = 0;
+    d->awaits_engine = false;
+    if (writes)
+        generation_encode_again(d->g);
+    else if (begins)
+        workers_give(d->jobs->server->loaders, &d->work);
+}
+
 static void wake(void *user) {
     struct generation_jobs *jobs = user;
     pthread_mutex_lock(&jobs->mutex);
@@ -380,32 +418,31 @@ static void wake(void *user) {
             continue;
         if (d->g)
             generation_cancel(d->g);
-        if (d->again_ms) { /* to end */
-            d->again_ms = 1;
-            pthread_cond_broadcast(&jobs->changed);
-        }
+        try_again(d); /* to end */
     }
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* --- The keeper, which may wait --- */
+/* --- News of the queue and of the engine --- */
 
 static void on_change(void *user, const struct job *job, bool deleted) {
-    if (deleted && strcmp(job->type, GENERATE_JOB_TYPE) == 0)
-        add_chore(user, false, job->id);
+    struct generation_jobs *jobs = user;
+    if (strcmp(job->type, GENERATE_JOB_TYPE) != 0)
+        return;
+    if (deleted)
+        give_chore(jobs, false, job->id);
+    engine_orders_changed(jobs->server->options.engine);
 }
 
-static void do_chore(struct generation_jobs *jobs, const struct chore *chore) {
-    struct job job;
-    struct error err;
-    char *folder = NULL;
-    if (!chore->cancels)
-        folder = job_folder_path(jobs->server->options.state_folder, chore->id);
-    else if (queue_cancel(queue_of(jobs), chore->id, &job, &err))
-        job_finish(&job);
-    if (folder)
-        job_folder_remove(folder);
-    free(folder);
+static void on_engine(void *user) {
+    struct generation_jobs *jobs = user;
+    pthread_mutex_lock(&jobs->mutex);
+    jobs->engine_changes++;
+    for (struct drawn_job *d = jobs->first; d; d = d->next)
+        if (d->awaits_engine)
+            try_again(d);
+    look_soon(jobs);
+    pthread_mutex_unlock(&jobs->mutex);
 }
 
 /* Counts the queued and running orders: the engine keeps its model until they have ended. Paused
@@ -436,76 +473,51 @@ static bool add_runner(struct generation_jobs *jobs) {
     return true;
 }
 
-static void try_again(struct drawn_job *d) {
-    if (d->is_drawn)
-        generation_encode_again(d->g);
-    else
-        workers_give(d->jobs->server->loaders, &d->work);
+/* --- What is done at its time, on the watch's thread --- */
+
+static void sweep(struct work *work) {
+    struct generation_jobs *jobs =
+        (struct generation_jobs *)((char *)work - offsetof(struct generation_jobs, sweep));
+    results_sweep(queue_of(jobs), &jobs->server->options, &jobs->ages);
+    pthread_mutex_lock(&jobs->mutex);
+    jobs->sweeps = false;
+    pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* Returns the next job to retry, *due_ms the time of the next one. Call with the lock held. */
-static struct drawn_job *find_put_off(struct generation_jobs *jobs, int64_t *due_ms) {
-    const int64_t now = monotonic_ms();
+/* Call with the mutex held. */
+static void begin_sweep(struct generation_jobs *jobs, int64_t now_ms) {
+    const int64_t tenth_ms = jobs->server->options.results_max_age_s * 100;
+    jobs->sweep_ms = now_ms + (tenth_ms < SOON_MS       ? SOON_MS
+                                  : tenth_ms > SWEEP_MS ? SWEEP_MS
+                                                        : tenth_ms);
+    if (jobs->sweeps) /* the one before takes long */
+        return;
+    jobs->sweeps = true;
+    workers_give(jobs->server->loaders, &jobs->sweep);
+}
+
+static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
+    struct generation_jobs *jobs =
+        (struct generation_jobs *)((char *)watcher - offsetof(struct generation_jobs, watcher));
+    const int64_t now_ms = monotonic_ms();
+    if (stopping)
+        return false;
+    jobs->added = jobs->added || add_runner(jobs);
+    pthread_mutex_lock(&jobs->mutex);
+    if (now_ms >= jobs->sweep_ms)
+        begin_sweep(jobs, now_ms);
+    *due_ms = jobs->sweep_ms;
     for (struct drawn_job *d = jobs->first; d; d = d->next) {
-        if (d->again_ms && (d->again_ms <= now || jobs->stopping)) {
-            d->again_ms = 0;
-            return d;
-        }
-        if (d->again_ms && d->again_ms < *due_ms)
+        if (d->again_ms && d->again_ms <= now_ms)
+            try_again(d);
+        else if (d->again_ms && d->again_ms < *due_ms)
             *due_ms = d->again_ms;
     }
-    return NULL;
-}
-
-/* Returns the time from one sweep to the next. */
-static int64_t sweep_ms(const struct generation_jobs *jobs) {
-    const int64_t tenth_ms = jobs->server->options.results_max_age_s * 100;
-    return tenth_ms < SOON_MS ? SOON_MS : tenth_ms > SWEEP_MS ? SWEEP_MS : tenth_ms;
-}
-
-/* Does one piece of work if there is any; gives back the lock meanwhile. *due_ms: when there will
- * be more. */
-static bool keep_one(struct generation_jobs *jobs, int64_t *due_ms) {
-    const int64_t now = monotonic_ms();
-    struct chore *chore = jobs->chores;
-    *due_ms = jobs->stopping ? now + SWEEP_MS : jobs->sweep_ms; /* no sweep while stopping */
-    struct drawn_job *again = find_put_off(jobs, due_ms);
-    const bool sweeps = !jobs->stopping && now >= jobs->sweep_ms;
-    const bool adds = !jobs->added && !jobs->stopping;
-    if (adds && now + LOOK_MS < *due_ms)
-        *due_ms = now + LOOK_MS;
-    if (chore)
-        jobs->chores = chore->next;
-    if (sweeps)
-        jobs->sweep_ms = now + sweep_ms(jobs);
     pthread_mutex_unlock(&jobs->mutex);
-    if (chore)
-        do_chore(jobs, chore);
-    free(chore);
-    if (again)
-        try_again(again);
-    if (sweeps)
-        results_sweep(queue_of(jobs), &jobs->server->options, &jobs->ages);
-    const bool added = adds && add_runner(jobs);
-    pthread_mutex_lock(&jobs->mutex);
-    jobs->added = jobs->added || added;
-    return chore || again || sweeps || added;
+    return true;
 }
 
-static void *keep(void *user) {
-    struct generation_jobs *jobs = user;
-    pthread_mutex_lock(&jobs->mutex);
-    while (!jobs->stopping || jobs->first || jobs->chores) {
-        int64_t due_ms;
-        if (keep_one(jobs, &due_ms))
-            continue;
-        if (jobs->stopping && !jobs->first && !jobs->chores)
-            break;
-        (void)condition_wait_until(&jobs->changed, &jobs->mutex, due_ms);
-    }
-    pthread_mutex_unlock(&jobs->mutex);
-    return NULL;
-}
+/* --- Life --- */
 
 bool generation_jobs_create(
     struct http_server *server, struct generation_jobs **out, struct error *err) {
@@ -513,18 +525,20 @@ bool generation_jobs_create(
     if (!jobs)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the jobs");
     pthread_mutex_init(&jobs->mutex, NULL);
-    condition_init(&jobs->changed);
     jobs->server = server;
-    jobs->listener = (struct queue_listener){ .changed = on_change, .user = jobs };
+    jobs->queue_listener = (struct queue_listener){ .changed = on_change, .user = jobs };
+    jobs->engine_listener = (struct engine_listener){ .changed = on_engine, .user = jobs };
+    jobs->watcher.look = look;
+    jobs->sweep.run = sweep;
     results_remove_orphans(queue_of(jobs), server->options.state_folder);
-    const int failed = thread_start(&jobs->keeper, "keeper", keep, jobs);
-    if (failed) {
-        pthread_cond_destroy(&jobs->changed);
+    if (!job_watch_add(server->job_watch, &jobs->watcher, err)) {
         pthread_mutex_destroy(&jobs->mutex);
         free(jobs);
-        return error_set_thread(err, failed);
+        return false;
     }
-    queue_listen(queue_of(jobs), &jobs->listener);
+    queue_listen(queue_of(jobs), &jobs->queue_listener);
+    engine_listen(server->options.engine, &jobs->engine_listener);
+    look_soon(jobs); /* the engine may have changed before */
     const struct engine_orders orders = { count_orders, jobs };
     engine_set_orders(server->options.engine, &orders);
     *out = jobs;
@@ -536,25 +550,15 @@ void generation_jobs_stop(struct generation_jobs *jobs) {
         return;
     engine_clear_orders(jobs->server->options.engine);
     dispatcher_stop(jobs->server->options.dispatcher);
-    pthread_mutex_lock(&jobs->mutex);
-    jobs->stopping = true;
-    pthread_cond_broadcast(&jobs->changed);
-    pthread_mutex_unlock(&jobs->mutex);
     dispatcher_wait(jobs->server->options.dispatcher, GENERATE_JOB_TYPE);
-    pthread_join(jobs->keeper, NULL);
+    queue_unlisten(queue_of(jobs), &jobs->queue_listener);
+    engine_unlisten(jobs->server->options.engine, &jobs->engine_listener);
 }
 
 void generation_jobs_destroy(struct generation_jobs *jobs) {
     if (!jobs)
         return;
-    queue_unlisten(queue_of(jobs), &jobs->listener);
     results_ages_finish(&jobs->ages);
-    while (jobs->chores) {
-        struct chore *chore = jobs->chores;
-        jobs->chores = chore->next;
-        free(chore);
-    }
-    pthread_cond_destroy(&jobs->changed);
     pthread_mutex_destroy(&jobs->mutex);
     free(jobs);
 }

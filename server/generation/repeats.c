@@ -206,18 +206,14 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
 
 enum MHD_Result repeat_answer(struct exchange *exchange, struct repeat *repeat) {
     static const struct deferred_kind kind = { .answer = answer, .destroy = destroy };
-    struct error err = { 0 };
+    enum MHD_Result refused;
     struct waiter *waiter = calloc(1, sizeof(*waiter));
-    if (!waiter) {
+    if (waiter)
+        waiter->repeat = repeat;
+    else
         repeat_unref(repeat);
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-        return respond_error(exchange, &err);
-    }
-    waiter->repeat = repeat;
-    if (!deferred_init(&waiter->deferred, &kind, exchange, &err)) {
-        deferred_unref(&waiter->deferred);
-        return respond_error(exchange, &err);
-    }
+    if (!deferred_begin((struct deferred *)waiter, &kind, exchange, &refused))
+        return refused;
     pthread_mutex_lock(&repeat->repeats->mutex);
     const bool ended = repeat->ended;
     if (!ended) {
@@ -225,14 +221,7 @@ enum MHD_Result repeat_answer(struct exchange *exchange, struct repeat *repeat) 
         repeat->waiters = waiter;
     }
     pthread_mutex_unlock(&repeat->repeats->mutex);
-    if (ended) {
-        deferred_ref(&waiter->deferred); /* while we answer */
+    if (ended)
         deferred_done(&waiter->deferred);
-        const enum MHD_Result result = answer(&waiter->deferred, exchange);
-        deferred_unref(&waiter->deferred);
-        deferred_unref(&waiter->deferred); /* the exchange's, which it never got */
-        return result;
-    }
-    return deferred_suspend(&waiter->deferred, exchange) ? MHD_YES
-                                                         : answer(&waiter->deferred, exchange);
+    return deferred_wait(&waiter->deferred, exchange);
 }

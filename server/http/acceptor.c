@@ -52,7 +52,7 @@ static bool accept_one(struct acceptor *a) {
         if (busy && is_due(&a->said_busy_ms))
             log_warning("every connection is busy: new clients wait");
         const int place_fd = connections_place_fd(a->connections);
-        const bool goes_on = wait_for(a, place_fd, BACK_OFF_MS);
+        const bool goes_on = wait_for(a, place_fd, busy ? -1 : BACK_OFF_MS);
         uint64_t given;
         if (read(place_fd, &given, sizeof(given)) < 0)
             return goes_on; /* no place was given back; try again all the same */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -18,8 +19,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TICK_MS 100
-#define GONE_MAX 64 /* hang-ups read in one call */
+#define HANG_UP_MS 100 /* from a hang-up in the middle of a request to the second look */
+#define GONE_MAX 64    /* hang-ups read in one call */
 #define LINGERING_MAX 32
 #define LINGERING_READS 16 /* per connection, before looking at the others again */
 /* How long a connection is left alone after its last sign of life before it may have to give way:
@@ -32,7 +33,8 @@ struct connection {
     int fd;
     enum connection_phase phase;
     int64_t alive_ms;    /* the last sign of life */
-    int64_t deadline_ms; /* 0: none */
+    int64_t deadline_ms; /* INT64_MAX: none */
+    int64_t look_ms;     /* when to look at it again; INT64_MAX: when it hangs up */
     void *watched;       /* NULL: nobody waits for this client */
     bool closing;        /* shut down by us; its thread will notice */
     bool hung_up;        /* at the last look */
@@ -53,10 +55,13 @@ struct connections {
     void (*on_gone)(void *watched);
     int max;
     int wake_fd, place_fd; /* eventfds */
-    int gone_fd; /* an epoll of the watched clients: readable once one of them has hung up */
+    int gone_fd; /* an epoll of all clients: readable once one of them has hung up. Each is reported
+                    once in a phase */
     pthread_mutex_t mutex;
     struct connection *first;
+    int64_t due_ms; /* when the thread wakes up by itself */
     int places_taken;
+    bool place_wanted; /* the acceptor has a client for which there was none */
     struct lingering lingering[LINGERING_MAX];
     int lingering_count;
     bool stopping;
@@ -77,7 +82,7 @@ static bool has_unread(int fd) {
 
 static void shut_down(struct connection *c) {
     c->closing = true;
-    c->deadline_ms = 0;
+    c->deadline_ms = c->look_ms = INT64_MAX;
     shutdown(c->fd, SHUT_RDWR); /* its thread sees the end of the stream and closes it */
 }
 
@@ -85,40 +90,48 @@ static void shut_down(struct connection *c) {
  * sending side also counts as gone, as in other servers; in the middle of a request, such a client
  * will never send the rest. What it sent before may still be on its way through the library, so we
  * look twice. */
-static void look_for_hang_up(struct connections *connections, struct connection *c) {
+static void look_for_hang_up(struct connections *connections, struct connection *c, int64_t now) {
     const short state = peer_state(c->fd);
-    if (c->phase == CONNECTION_WORK) {
-        if (c->watched && (state & (POLLRDHUP | POLLHUP | POLLERR))) {
-            void *watched = c->watched;
-            c->watched = NULL;
-            connections->on_gone(watched);
-        }
-        return;
-    }
     const short gone = c->phase == CONNECTION_SEND ? POLLHUP | POLLERR
                                                    : POLLRDHUP | POLLHUP | POLLERR;
-    const bool hung_up = (state & gone) && !has_unread(c->fd);
-    if (hung_up && c->hung_up)
-        shut_down(c);
-    c->hung_up = hung_up;
-}
-
-static void look_at(struct connections *connections, struct connection *c, int64_t now) {
-    if (c->closing)
+    c->look_ms = INT64_MAX;
+    if (c->closing || !(state & gone))
         return;
-    look_for_hang_up(connections, c);
-    if (c->deadline_ms && now >= c->deadline_ms) {
-        shut_down(c);
-        log_info("closed a connection that was too slow");
+    if (c->phase == CONNECTION_WORK) {
+        void *watched = c->watched;
+        c->watched = NULL;
+        if (watched)
+            connections->on_gone(watched);
+        return;
     }
+    const bool hung_up = !has_unread(c->fd);
+    if (hung_up && c->hung_up) {
+        shut_down(c);
+        return;
+    }
+    c->hung_up = hung_up;
+    c->look_ms = now + HANG_UP_MS;
 }
 
-/* Called between two ticks. Other connections are skipped: they are looked at twice, a tick
- * apart. */
-static void look_at_watched(struct connections *connections) {
-    for (struct connection *c = connections->first; c; c = c->next)
-        if (c->watched && !c->closing)
-            look_for_hang_up(connections, c);
+/* Looks at the connections whose clients have hung up and those whose time has come, and finds out
+ * when the next one is due. */
+static void look_at_all(
+    struct connections *connections, const struct epoll_event *gone, int count, int64_t now) {
+    connections->due_ms = INT64_MAX;
+    for (struct connection *c = connections->first; c; c = c->next) {
+        bool looks = now >= c->look_ms;
+        for (int i = 0; i < count; i++)
+            looks = looks || gone[i].data.fd == c->fd;
+        if (looks)
+            look_for_hang_up(connections, c, now);
+        if (now >= c->deadline_ms) {
+            shut_down(c);
+            log_info("closed a connection that was too slow");
+        }
+        const int64_t due_ms = c->look_ms < c->deadline_ms ? c->look_ms : c->deadline_ms;
+        if (due_ms < connections->due_ms)
+            connections->due_ms = due_ms;
+    }
 }
 
 /* Discards what has come. Returns false once it need not go on. */
@@ -147,24 +160,25 @@ static void look_at_lingering(struct connections *connections, int64_t now) {
         else
             close(l.fd);
     }
+    for (int i = 0; i < kept; i++)
+        if (connections->lingering[i].deadline_ms < connections->due_ms)
+            connections->due_ms = connections->lingering[i].deadline_ms;
     connections->lingering_count = kept;
 }
 
-/* Waits for a tick, or until something happens. Returns whether a watched client has hung up. Each
- * hang-up is reported only once, so the caller need only look. */
-static bool wait_a_tick(struct connections *connections) {
+/* Waits until something happens or is due. Returns how many clients have hung up. */
+static int wait_for_events(struct connections *connections, struct epoll_event gone[GONE_MAX]) {
     struct pollfd entries[2 + LINGERING_MAX];
-    struct epoll_event gone[GONE_MAX];
     const int count = connections->lingering_count;
+    const int64_t left_ms = connections->due_ms - monotonic_ms();
+    const int timeout_ms = left_ms <= 0 ? 0 : left_ms > INT_MAX ? -1 : (int)left_ms;
     entries[0] = (struct pollfd){ .fd = connections->wake_fd, .events = POLLIN };
     entries[1] = (struct pollfd){ .fd = connections->gone_fd, .events = POLLIN };
     for (int i = 0; i < count; i++)
         entries[2 + i] = (struct pollfd){ .fd = connections->lingering[i].fd, .events = POLLIN };
-    const int timeout_ms = connections->first || count > 0 ? TICK_MS : -1;
     pthread_mutex_unlock(&connections->mutex);
     poll(entries, (nfds_t)(2 + count), timeout_ms);
-    const bool hung_up = entries[1].revents & POLLIN &&
-                         epoll_wait(connections->gone_fd, gone, GONE_MAX, 0) > 0;
+    const int hung_up = epoll_wait(connections->gone_fd, gone, GONE_MAX, 0);
     uint64_t value;
     if (entries[0].revents & POLLIN && read(connections->wake_fd, &value, sizeof(value)) < 0)
         log_debug("the connections' wake-up was taken by nobody");
@@ -174,18 +188,14 @@ static bool wait_a_tick(struct connections *connections) {
 
 static void *watch(void *argument) {
     struct connections *connections = argument;
-    int64_t next_look_ms = 0;
+    struct epoll_event gone[GONE_MAX];
+    int count = 0;
     pthread_mutex_lock(&connections->mutex);
     while (!connections->stopping) {
         const int64_t now = monotonic_ms();
+        look_at_all(connections, gone, count, now);
         look_at_lingering(connections, now);
-        if (now >= next_look_ms) { /* lingering clients wake us more often */
-            for (struct connection *c = connections->first; c; c = c->next)
-                look_at(connections, c, now);
-            next_look_ms = now + TICK_MS;
-        }
-        if (wait_a_tick(connections))
-            look_at_watched(connections);
+        count = wait_for_events(connections, gone);
     }
     pthread_mutex_unlock(&connections->mutex);
     return NULL;
@@ -219,6 +229,7 @@ bool connections_create(
         return error_set(err, ERROR_NO_MEMORY, "no memory for the connections");
     connections->max = max;
     connections->on_gone = on_gone;
+    connections->due_ms = INT64_MAX;
     pthread_mutex_init(&connections->mutex, NULL);
     connections->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     connections->place_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -290,8 +301,8 @@ static bool give_way(struct connections *connections) {
 bool connections_take_place(struct connections *connections, bool *busy) {
     pthread_mutex_lock(&connections->mutex);
     const bool free_place = connections->places_taken < connections->max;
-    if (free_place)
-        connections->places_taken++;
+    connections->places_taken += free_place;
+    connections->place_wanted = !free_place;
     *busy = !free_place && !give_way(connections);
     pthread_mutex_unlock(&connections->mutex);
     return free_place;
@@ -324,15 +335,33 @@ static int64_t deadline(enum connection_phase phase, int64_t now) {
         [CONNECTION_WORK] = 0,
         [CONNECTION_SEND] = HTTP_SEND_TIMEOUT_MS,
     };
-    return limits_ms[phase] ? now + limits_ms[phase] : 0;
+    return limits_ms[phase] ? now + limits_ms[phase] : INT64_MAX;
 }
 
-static void enter(struct connection *c, enum connection_phase phase, void *watched) {
+/* Lets the thread wake up in time. */
+static void set_deadline(
+    struct connections *connections, struct connection *c, int64_t deadline_ms) {
+    c->deadline_ms = c->closing ? INT64_MAX : deadline_ms;
+    if (c->deadline_ms < connections->due_ms)
+        signal_fd(connections->wake_fd);
+}
+
+/* `how`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. The client's hang-up is reported also if it has hung up
+ * before. */
+static void enter(struct connections *connections, struct connection *c,
+    enum connection_phase phase, void *watched, int how) {
+    const uint32_t half = phase == CONNECTION_SEND ? 0 : EPOLLRDHUP;
+    struct epoll_event event = { .events = half | EPOLLONESHOT, .data.fd = c->fd };
     c->phase = phase;
     c->alive_ms = monotonic_ms();
-    c->deadline_ms = c->closing ? 0 : deadline(phase, c->alive_ms);
+    c->look_ms = INT64_MAX;
     c->watched = watched;
     c->hung_up = false;
+    set_deadline(connections, c, deadline(phase, c->alive_ms));
+    if (epoll_ctl(connections->gone_fd, how, c->fd, &event) != 0)
+        log_debug("a client's hang-up will not be seen");
+    if (phase == CONNECTION_IDLE && connections->place_wanted)
+        signal_fd(connections->place_fd); /* it may give way soon */
 }
 
 struct connection *connections_add(struct connections *connections, int fd) {
@@ -340,16 +369,13 @@ struct connection *connections_add(struct connections *connections, int fd) {
     if (!c)
         return NULL;
     c->fd = fd;
-    enter(c, CONNECTION_HEADERS, NULL);
     pthread_mutex_lock(&connections->mutex);
     c->next = connections->first;
     if (c->next)
         c->next->previous = c;
     connections->first = c;
-    const bool asleep = !c->next;
+    enter(connections, c, CONNECTION_HEADERS, NULL, EPOLL_CTL_ADD);
     pthread_mutex_unlock(&connections->mutex);
-    if (asleep)
-        signal_fd(connections->wake_fd);
     return c;
 }
 
@@ -372,6 +398,7 @@ void connections_remove(struct connections *connections, struct connection *c) {
     else
         connections->first = c->next;
     connections->places_taken--;
+    (void)epoll_ctl(connections->gone_fd, EPOLL_CTL_DEL, c->fd, NULL);
     bool lingers = connections->lingering_count < LINGERING_MAX && wants_to_linger(c);
     const int fd = lingers ? fcntl(c->fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (fd >= 0)
@@ -390,7 +417,7 @@ void connections_remove(struct connections *connections, struct connection *c) {
 void connections_enter(
     struct connections *connections, struct connection *c, enum connection_phase phase) {
     pthread_mutex_lock(&connections->mutex);
-    enter(c, phase, NULL);
+    enter(connections, c, phase, NULL, EPOLL_CTL_MOD);
     pthread_mutex_unlock(&connections->mutex);
 }
 
@@ -404,20 +431,13 @@ void connections_touch(struct connections *connections, struct connection *c) {
 void connections_set_deadline(
     struct connections *connections, struct connection *c, int64_t deadline_ms) {
     pthread_mutex_lock(&connections->mutex);
-    if (!c->closing)
-        c->deadline_ms = deadline_ms;
+    set_deadline(connections, c, deadline_ms);
     pthread_mutex_unlock(&connections->mutex);
 }
 
-/* If the kernel has no room for the registration, the next tick notices the hang-up. Registrations
- * for earlier requests of the connection end with its descriptor. */
 void connections_watch(struct connections *connections, struct connection *c, void *watched) {
-    struct epoll_event event = { .events = EPOLLRDHUP | EPOLLONESHOT };
     pthread_mutex_lock(&connections->mutex);
-    enter(c, CONNECTION_WORK, watched);
-    if (epoll_ctl(connections->gone_fd, EPOLL_CTL_MOD, c->fd, &event) != 0 &&
-        epoll_ctl(connections->gone_fd, EPOLL_CTL_ADD, c->fd, &event) != 0)
-        log_debug("a client's hang-up is seen at the next tick only");
+    enter(connections, c, CONNECTION_WORK, watched, EPOLL_CTL_MOD);
     pthread_mutex_unlock(&connections->mutex);
 }
 

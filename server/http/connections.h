@@ -3,8 +3,8 @@
  * libmicrohttpd only knows inactivity. A client that sends a byte now and then keeps its place for
  * ever. A client that leaves in the middle of a request, or while its connection is suspended, is
  * not noticed. And an answer is lost if the socket closes while the client still sends. So one
- * thread looks at all connections a few times a second. It shuts down each one that is past the
- * deadline of its phase or whose client has left. A client that disconnects while the engine is
+ * thread waits for hang-ups and for the next deadline. It shuts down each connection that is past
+ * the deadline of its phase or whose client has left. A client that disconnects while the engine is
  * working for it is reported at once, since a step may take only a few milliseconds. What refused
  * clients go on sending is read for a while after their connection has closed.
  */
@@ -45,7 +45,8 @@ void connections_give_place(struct connections *connections);
 /* Makes one idle connection give way, if there is one, because the process is out of
  * descriptors. */
 void connections_make_way(struct connections *connections);
-/* An eventfd that is readable once a place has been given back; the waiter reads it. */
+/* An eventfd that is readable once a place has been given back or, after connections_take_place
+ * found none, may soon be; the waiter reads it. */
 int connections_place_fd(const struct connections *connections);
 
 /* Adds a connection in CONNECTION_HEADERS, for which a place was taken; NULL when memory is short.

@@ -233,8 +233,8 @@ enum MHD_Result respond_error(struct exchange *exchange, const struct error *err
     const bool again = status == 429 || status == 503;
     if (again) {
         const struct caller caller = caller_of(exchange);
-        snprintf(
-            seconds, sizeof(seconds), "%d", server_retry_after_s(exchange->server, caller.text));
+        snprintf(seconds, sizeof(seconds), "%d",
+            server_retry_after_s(exchange->server, caller_number(caller.text)));
     }
     const struct answer_header headers[] = {
         { "Retry-After", again ? seconds : NULL },

@@ -1,7 +1,6 @@
 #include "server/http/server.h"
 
 #include "base/limits.h"
-#include "server/http/caller.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -24,8 +23,8 @@ bool server_takes(struct http_server *server, struct error *err) {
     return engine_state_takes(state, &why, err);
 }
 
-int server_retry_after_s(struct http_server *server, const char *caller) {
-    const double wait_s = engine_wait_s(server->options.engine, caller_number(caller));
+int server_retry_after_s(struct http_server *server, uint64_t caller) {
+    const double wait_s = engine_wait_s(server->options.engine, caller);
     return wait_s <= 1 ? 1 : wait_s >= RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : (int)ceil(wait_s);
 }
 

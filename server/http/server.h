@@ -90,8 +90,8 @@ bool server_takes(struct http_server *server, struct error *err)
     __attribute__((warn_unused_result));
 
 /* Returns the Retry-After for a client, in whole seconds, 1 to RETRY_AFTER_MAX_S: the time until
- * the caller's requests under way are done. `caller` is the text of a struct caller. */
-int server_retry_after_s(struct http_server *server, const char *caller);
+ * the caller's requests under way are done. `caller` is a caller_number. */
+int server_retry_after_s(struct http_server *server, uint64_t caller);
 
 /* Logs one line for a refused request, at a bounded rate. Makes the client's text printable. */
 void server_log_refusal(struct http_server *server, const char *format, ...)

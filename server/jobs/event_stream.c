@@ -4,7 +4,7 @@
 #include "base/text/json.h"
 #include "queue/queue.h"
 #include "server/http/respond.h"
-#include "server/jobs/job_routes.h"
+#include "server/jobs/jobs.h"
 #include "server/later/deferred.h"
 #include "server/later/job_watch.h"
 
@@ -36,10 +36,6 @@ struct stream {
     bool ended; /* nothing comes after the buffer */
 };
 
-static struct stream *stream_of(struct watcher *watcher) {
-    return (struct stream *)((char *)watcher - offsetof(struct stream, watcher));
-}
-
 static struct queue *queue_of(const struct stream *s) {
     return s->deferred.server->options.queue;
 }
@@ -52,10 +48,6 @@ static void destroy(struct deferred *deferred) {
     struct stream *s = (struct stream *)deferred;
     free(s->text);
     free(s);
-}
-
-static void release(struct watcher *watcher) {
-    deferred_unref(&stream_of(watcher)->deferred);
 }
 
 /* --- Filling the buffer --- */
@@ -183,16 +175,14 @@ static void hand_over(struct stream *s, struct batch *b, bool ended) {
     }
     s->more = b->full;
     s->ended = ended;
-    if (deferred->done && deferred->suspended && (s->sent < s->size || ended)) {
-        deferred->suspended = false;
-        MHD_resume_connection(deferred->http);
-    }
+    if (deferred->done && (s->sent < s->size || ended))
+        deferred_go_on(deferred);
     pthread_mutex_unlock(&deferred->mutex);
     free(b->text);
 }
 
 static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
-    struct stream *s = stream_of(watcher);
+    struct stream *s = (struct stream *)watcher->deferred;
     struct error err = { 0 };
     struct batch b = { .stream = s };
     const int64_t now = monotonic_ms();
@@ -246,8 +236,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
     } else if (s->ended) {
         got = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
-        s->deferred.suspended = true;
-        MHD_suspend_connection(s->deferred.http);
+        deferred_rest(&s->deferred);
     }
     /* Not yet ended, so it is still watched: the watch lets go of it under this mutex. */
     if (got > 0 && s->sent == s->size && s->more && !s->ended) {
@@ -260,26 +249,16 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
     return got;
 }
 
-/* The answer is over, whoever ended it. */
-static void end_stream(void *user) {
-    struct stream *s = user;
-    deferred_cancel(&s->deferred);
-    deferred_unref(&s->deferred);
-}
-
 /* Under the mutex. Its connection goes on, to end; the watch lets go of it when it looks next. */
 static void cancel(struct deferred *deferred) {
     struct stream *s = (struct stream *)deferred;
     if (!s->ended)
         job_watch_poke(deferred->server->job_watch, &s->watcher);
-    if (deferred->done && deferred->suspended) {
-        deferred->suspended = false;
-        MHD_resume_connection(deferred->http);
-    }
+    if (deferred->done)
+        deferred_go_on(deferred);
 }
 
 static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
-    static const struct answer_header headers[] = { { "X-Accel-Buffering", "no" }, { NULL, NULL } };
     struct stream *s = (struct stream *)deferred;
     if (s->error.code != ERROR_NONE)
         return respond_error(exchange, &s->error);
@@ -288,8 +267,7 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     pthread_mutex_unlock(&deferred->mutex);
     if (nothing) /* tells an EventSource not to come again */
         return respond_bytes(exchange, 204, NULL, NULL, 0, NULL, false);
-    deferred_ref(deferred);
-    return respond_stream(exchange, "text/event-stream", read_stream, end_stream, s, headers);
+    return deferred_stream(deferred, exchange, read_stream);
 }
 
 enum MHD_Result event_stream_start(struct exchange *exchange, const char *id, int64_t after) {
@@ -297,27 +275,18 @@ enum MHD_Result event_stream_start(struct exchange *exchange, const char *id, in
         .answer = answer, .cancel = cancel, .destroy = destroy, .streams = true
     };
     struct error err = { 0 };
+    enum MHD_Result refused;
     struct stream *s = calloc(1, sizeof(*s));
-    if (!s) {
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-        return respond_error(exchange, &err);
-    }
+    if (!deferred_begin((struct deferred *)s, &kind, exchange, &refused))
+        return refused;
     snprintf(s->watcher.id, sizeof(s->watcher.id), "%s", id);
     s->watcher.caller = caller_of(exchange);
     s->watcher.viewer = viewer_of(exchange);
     s->watcher.look = look;
-    s->watcher.release = release;
     s->last = after;
     s->resumes = after >= 0;
-    if (!deferred_init(&s->deferred, &kind, exchange, &err)) {
-        deferred_unref(&s->deferred);
-        return respond_error(exchange, &err);
-    }
-    deferred_ref(&s->deferred); /* the watch's */
-    if (!job_watch_add(exchange->server->job_watch, &s->watcher, &err)) {
-        deferred_take_back(&s->deferred);
-        deferred_unref(&s->deferred);
-        return respond_error(exchange, &err);
-    }
-    return deferred_suspend(&s->deferred, exchange) ? MHD_YES : answer(&s->deferred, exchange);
+    if (deferred_watch(&s->deferred, &s->watcher, &err))
+        return deferred_wait(&s->deferred, exchange);
+    deferred_unref(&s->deferred);
+    return respond_error(exchange, &err);
 }

@@ -2,8 +2,6 @@
  * /jobs/{id}/cancel, /pause and /resume. What asks the queue is done by a clerk's thread while the
  * connection is suspended; who waits for news is watched (server/later/job_watch.h).
  */
-#include "server/jobs/job_routes.h"
-
 #include "base/monotonic.h"
 #include "base/text/json.h"
 #include "engine/adapters/adapters.h"
@@ -11,6 +9,7 @@
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/jobs/event_stream.h"
+#include "server/jobs/jobs.h"
 #include "server/later/job_watch.h"
 #include "server/later/task.h"
 
@@ -57,42 +56,6 @@ static enum MHD_Result start(struct exchange *exchange, struct job_task *t,
     return task_start((struct task *)t, exchange, exchange->server->clerks, run, destroy);
 }
 
-/* --- Before anything is done --- */
-
-bool jobs_are_kept(const struct exchange *exchange, struct error *err) {
-    const struct http_options *options = &exchange->server->options;
-    if (options->queue)
-        return true;
-    if (err)
-        *err = options->no_queue;
-    return false;
-}
-
-static bool is_key(const char *text) {
-    const size_t length = strlen(text);
-    for (size_t i = 0; i < length; i++)
-        if (text[i] <= ' ' || text[i] > '~')
-            return false;
-    return length > 0 && length <= JOB_KEY_MAX_BYTES;
-}
-
-bool jobs_read_key(
-    const struct exchange *exchange, char out[JOB_KEY_MAX_BYTES + 1], struct error *err) {
-    const char *key = exchange_header(exchange, "Idempotency-Key");
-    out[0] = 0;
-    if (key && !is_key(key))
-        return error_field(err, "Idempotency-Key", key,
-            "at most %d printable characters without spaces", JOB_KEY_MAX_BYTES);
-    snprintf(out, JOB_KEY_MAX_BYTES + 1, "%s", key ? key : "");
-    return true;
-}
-
-job_change *jobs_change_of(const struct route *route) {
-    if (strcmp(route->suffix, "/cancel") == 0)
-        return queue_cancel;
-    return strcmp(route->suffix, "/pause") == 0 ? queue_pause : queue_resume;
-}
-
 /* The piece of the path, cut short where that is no id anyway. */
 static void read_id(const struct exchange *exchange, char id[ID_BYTES]) {
     size_t length;
@@ -101,31 +64,6 @@ static void read_id(const struct exchange *exchange, char id[ID_BYTES]) {
 }
 
 /* --- What clerks do --- */
-
-bool jobs_get(struct queue *queue, const char *id, const struct viewer *viewer, struct job *out,
-    struct error *err) {
-    if (!queue_get(queue, id, out, err))
-        return false;
-    if (viewer_sees(viewer, out->owner))
-        return true;
-    job_finish(out);
-    return error_set(err, ERROR_NOT_FOUND, "there is no job %.40s", id);
-}
-
-bool jobs_get_standing(struct http_server *server, const struct job *job, struct job_standing *out,
-    struct error *err) {
-    const bool trains = job->state == JOB_RUNNING && strcmp(job->type, JOB_TYPE_TRAIN) == 0;
-    out->held_up_s = trains ? engine_held_up_s(server->options.engine) : 0;
-    return queue_position(server->options.queue, job, &out->position, err);
-}
-
-bool jobs_tell(struct task *task, const struct job *job, struct error *err) {
-    struct job_standing standing;
-    if (!jobs_get_standing(task->deferred.server, job, &standing, err))
-        return false;
-    task->json = job_json(job, &standing);
-    return task->json;
-}
 
 static bool describe(struct task *task, struct error *err) {
     struct job_task *t = task_of(task);
@@ -219,18 +157,12 @@ struct job_wait {
     struct error error;
 };
 
-static struct job_wait *wait_of(struct watcher *watcher) {
-    return (struct job_wait *)((char *)watcher - offsetof(struct job_wait, watcher));
-}
-
 /* The job as it is, if it has come to rest, or if there is no more time. */
 static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
-    struct job_wait *wait = wait_of(watcher);
+    struct job_wait *wait = (struct job_wait *)watcher->deferred;
     struct queue *queue = wait->deferred.server->options.queue;
     struct job job;
-    pthread_mutex_lock(&wait->deferred.mutex);
-    const bool gone = wait->deferred.cancelled;
-    pthread_mutex_unlock(&wait->deferred.mutex);
+    const bool gone = deferred_is_cancelled(&wait->deferred);
     bool ok = jobs_get(queue, watcher->id, &watcher->viewer, &job, &wait->error);
     const bool rests = ok && (job_state_is_end(job.state) || job.state == JOB_PAUSED);
     if (ok && !rests && !gone && !stopping && monotonic_ms() < wait->deadline_ms) {
@@ -246,10 +178,6 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     }
     deferred_done(&wait->deferred);
     return false;
-}
-
-static void release(struct watcher *watcher) {
-    deferred_unref(&wait_of(watcher)->deferred);
 }
 
 static enum MHD_Result answer_wait(struct deferred *deferred, struct exchange *exchange) {
@@ -275,29 +203,19 @@ static enum MHD_Result start_wait(struct exchange *exchange, const char *id, lon
         .answer = answer_wait, .cancel = cancel_wait, .destroy = destroy_wait
     };
     struct error err = { 0 };
+    enum MHD_Result refused;
     struct job_wait *wait = calloc(1, sizeof(*wait));
-    if (!wait) {
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-        return respond_error(exchange, &err);
-    }
+    if (!deferred_begin((struct deferred *)wait, &kind, exchange, &refused))
+        return refused;
     snprintf(wait->watcher.id, sizeof(wait->watcher.id), "%s", id);
     wait->watcher.caller = caller_of(exchange);
     wait->watcher.viewer = viewer_of(exchange);
     wait->watcher.look = look;
-    wait->watcher.release = release;
     wait->deadline_ms = monotonic_ms() + seconds * 1000;
-    if (!deferred_init(&wait->deferred, &kind, exchange, &err)) {
-        deferred_unref(&wait->deferred);
-        return respond_error(exchange, &err);
-    }
-    deferred_ref(&wait->deferred); /* the watch's */
-    if (!job_watch_add(exchange->server->job_watch, &wait->watcher, &err)) {
-        deferred_take_back(&wait->deferred);
-        deferred_unref(&wait->deferred);
-        return respond_error(exchange, &err);
-    }
-    return deferred_suspend(&wait->deferred, exchange) ? MHD_YES
-                                                       : answer_wait(&wait->deferred, exchange);
+    if (deferred_watch(&wait->deferred, &wait->watcher, &err))
+        return deferred_wait(&wait->deferred, exchange);
+    deferred_unref(&wait->deferred);
+    return respond_error(exchange, &err);
 }
 
 /* --- The methods --- */

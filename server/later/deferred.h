@@ -7,8 +7,10 @@
 #define SERVER_LATER_DEFERRED_H
 
 #include "server/http/exchange.h"
+#include "server/later/workers.h"
 
 struct deferred;
+struct watcher;
 
 struct deferred_kind {
     /* Answers when the connection resumes, on the connection's thread. */
@@ -26,7 +28,9 @@ struct deferred {
     const struct deferred_kind *kind;
     struct http_server *server;  /* borrowed */
     struct MHD_Connection *http; /* borrowed */
-    pthread_mutex_t mutex;       /* guards what follows */
+    struct work work;            /* of deferred_give */
+    void (*run)(struct deferred *deferred);
+    pthread_mutex_t mutex; /* guards what follows */
     int references;
     bool suspended, done, cancelled;
 };
@@ -35,18 +39,39 @@ struct deferred {
  * ERROR_UNAVAILABLE if the server is draining: then only the caller's reference exists. */
 bool deferred_init(struct deferred *deferred, const struct deferred_kind *kind,
     struct exchange *exchange, struct error *err) __attribute__((warn_unused_result));
-/* Replaces deferred_done if the work never began: only the caller's reference is left. */
-void deferred_take_back(struct deferred *deferred);
+/* As deferred_init, in a route's handler. On failure `deferred` is destroyed, and *refused is what
+ * the handler returns. NULL fails: memory is short. */
+bool deferred_begin(struct deferred *deferred, const struct deferred_kind *kind,
+    struct exchange *exchange, enum MHD_Result *refused) __attribute__((warn_unused_result));
+/* Has the watch look at `watcher`, which holds a reference meanwhile; its id, callers and `look`
+ * are set. ERROR_UNAVAILABLE if the server stops: then only the caller's reference exists. */
+bool deferred_watch(struct deferred *deferred, struct watcher *watcher, struct error *err)
+    __attribute__((warn_unused_result));
 
-/* Gives the exchange its reference and suspends the connection. Returns false if the answer is done
- * already: then call kind->answer. */
-bool deferred_suspend(struct deferred *deferred, struct exchange *exchange);
+/* Gives the exchange its reference and suspends the connection, or answers if the answer is done
+ * already. What the handler returns. */
+enum MHD_Result deferred_wait(struct deferred *deferred, struct exchange *exchange);
+/* As deferred_wait, and has one of the workers call `run`, which ends with deferred_done. */
+enum MHD_Result deferred_give(struct deferred *deferred, struct exchange *exchange,
+    struct workers *workers, void (*run)(struct deferred *deferred));
+/* Answers with server-sent events, which `read` hands over as a MHD_ContentReaderCallback. Holds a
+ * reference meanwhile, and cancels at the end. */
+enum MHD_Result deferred_stream(
+    struct deferred *deferred, struct exchange *exchange, MHD_ContentReaderCallback read);
+
+/* Call with the mutex held, in the `read` of a stream: suspends the connection until
+ * deferred_go_on. */
+void deferred_rest(struct deferred *deferred);
+/* Call with the mutex held. Resumes the connection if it is suspended. */
+void deferred_go_on(struct deferred *deferred);
 
 /* Reports that the work is done: resumes the connection and drops the worker's reference. */
 void deferred_done(struct deferred *deferred);
 
 /* Reports that the client has left. Any thread; `deferred` is a struct deferred. */
 void deferred_cancel(void *deferred);
+/* Whether that was reported. */
+bool deferred_is_cancelled(struct deferred *deferred);
 
 /* Adds a reference. */
 void deferred_ref(struct deferred *deferred);

@@ -19,7 +19,7 @@ struct job_watch {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct watcher *first;
-    int count;     /* of all */
+    int clients;   /* of all: those that are released */
     int onlookers; /* of them, but for those that give way */
     int max;       /* of onlookers */
     bool stopping;
@@ -98,6 +98,11 @@ static void on_change(void *user, const struct job *job, bool deleted) {
     pthread_mutex_unlock(&watch->mutex);
 }
 
+static void count_clients(struct job_watch *watch, const struct watcher *one, int change) {
+    if (one->release)
+        metric_set(METRIC_job_watchers, watch->clients += change);
+}
+
 /* Calls look() of each watcher that has changed or is due, and unlinks the watchers that are done.
  * Releases the lock during each call; only this thread unlinks watchers. Returns the time at which
  * the next one is due (monotonic, ms): 0 if at once, INT64_MAX if none is. */
@@ -119,10 +124,11 @@ static int64_t look_at_all(struct job_watch *watch) {
         }
         if (!goes_on) {
             *at = w->next;
-            metric_set(METRIC_job_watchers, --watch->count);
             watch->onlookers -= is_onlooker(w);
+            count_clients(watch, w, -1);
             pthread_mutex_unlock(&watch->mutex);
-            w->release(w);
+            if (w->release)
+                w->release(w);
             pthread_mutex_lock(&watch->mutex);
             at = &watch->first;
             continue;
@@ -211,7 +217,7 @@ bool job_watch_add(struct job_watch *watch, struct watcher *watcher, struct erro
         watcher->changed = true;
         watcher->next = watch->first;
         watch->first = watcher;
-        metric_set(METRIC_job_watchers, ++watch->count);
+        count_clients(watch, watcher, 1);
         pthread_cond_signal(&watch->changed);
     }
     pthread_mutex_unlock(&watch->mutex);

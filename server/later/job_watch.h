@@ -1,7 +1,8 @@
 /* The watch: one thread that serves everything that waits for news of a job. These are onlookers,
- * the clients of GET /jobs/{id}?wait=S and of a job's events, and the streams of generations, which
- * need heartbeats. The thread looks at a watcher when its job has changed or its time has come. So
- * neither the queue nor an HTTP thread waits for a client or for the disk.
+ * the clients of GET /jobs/{id}?wait=S and of a job's events; the streams of generations, which
+ * need heartbeats; and the server's own work that has its time. The thread looks at a watcher when
+ * its job has changed or its time has come. So neither the queue nor an HTTP thread waits for a
+ * client or for the disk.
  *
  * There may be `max` onlookers, and half of that for one job or for one caller. A new one is always
  * accepted; if there are too many, another gives way: the oldest of the same job or caller if that
@@ -17,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct deferred;
 struct job_watch;
 struct queue;
 
@@ -28,7 +30,10 @@ struct watcher {
      * watched. If `stopping`, it must return false. *due_ms is the latest time of the next call, by
      * the monotonic clock; 0: none. */
     bool (*look)(struct watcher *watcher, bool stopping, int64_t *due_ms);
-    void (*release)(struct watcher *watcher); /* called once, after the last look */
+    struct deferred
+        *deferred; /* set by deferred_watch (server/later/deferred.h), as `release` is */
+    /* Called once, after the last look. NULL: it is no client's, and not counted as one. */
+    void (*release)(struct watcher *watcher);
 
     /* The rest belongs to the watch. */
     bool changed, gives_way;

@@ -3,14 +3,12 @@
 #include "server/http/connections.h"
 #include "server/http/respond.h"
 #include "server/later/deferred.h"
-#include "server/later/workers.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 
 struct reading {
     struct deferred deferred; /* the first member */
-    struct work work;
     const struct reading_kind *kind;
     struct exchange *exchange; /* borrowed; it stays while its connection is suspended */
     bool ok;                   /* `read` owns what was read */
@@ -25,13 +23,6 @@ static void destroy(struct deferred *deferred) {
     free(r);
 }
 
-static bool is_cancelled(struct reading *r) {
-    pthread_mutex_lock(&r->deferred.mutex);
-    const bool cancelled = r->deferred.cancelled;
-    pthread_mutex_unlock(&r->deferred.mutex);
-    return cancelled;
-}
-
 static bool read_body(const struct reading_kind *kind, const struct exchange *exchange, void *out,
     struct error *err) {
     if (kind->read(exchange, out, err))
@@ -42,10 +33,10 @@ static bool read_body(const struct reading_kind *kind, const struct exchange *ex
 }
 
 /* On a reader's thread. For a client that has left nothing is read. */
-static void read_later(struct work *work) {
-    struct reading *r = (struct reading *)((char *)work - offsetof(struct reading, work));
-    r->ok = !is_cancelled(r) && read_body(r->kind, r->exchange, r->read, &r->error);
-    deferred_done(&r->deferred);
+static void read_later(struct deferred *deferred) {
+    struct reading *r = (struct reading *)deferred;
+    r->ok = !deferred_is_cancelled(deferred) && read_body(r->kind, r->exchange, r->read, &r->error);
+    deferred_done(deferred);
 }
 
 static void explain_cancelled(struct exchange *exchange, struct error *err) {
@@ -65,7 +56,7 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     exchange->deferred = NULL;
     if (exchange->connection)
         connections_enter(exchange->server->connections, exchange->connection, CONNECTION_WORK);
-    if (is_cancelled(r))
+    if (deferred_is_cancelled(deferred))
         explain_cancelled(exchange, &r->error);
     if (r->error.code != ERROR_NONE) {
         result = respond_error(exchange, &r->error);
@@ -88,23 +79,16 @@ static enum MHD_Result read_now(struct exchange *exchange, struct reading *r) {
 
 enum MHD_Result reading_start(struct exchange *exchange, const struct reading_kind *kind) {
     static const struct deferred_kind deferred = { .answer = answer, .destroy = destroy };
-    struct error err = { 0 };
+    enum MHD_Result refused;
     struct reading *r = calloc(1, sizeof(*r) + kind->size);
-    if (!r) {
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-        return respond_error(exchange, &err);
+    if (r) {
+        r->kind = kind;
+        r->exchange = exchange;
     }
-    r->kind = kind;
-    r->exchange = exchange;
-    if (exchange->body_size <= HTTP_READ_AT_ONCE_BYTES)
+    if (r && exchange->body_size <= HTTP_READ_AT_ONCE_BYTES)
         return read_now(exchange, r);
-    if (!deferred_init(&r->deferred, &deferred, exchange, &err)) {
-        deferred_unref(&r->deferred);
-        return respond_error(exchange, &err);
-    }
-    r->work.run = read_later;
+    if (!deferred_begin((struct deferred *)r, &deferred, exchange, &refused))
+        return refused;
     exchange->reads = true;
-    deferred_suspend(&r->deferred, exchange); /* nobody can be done with it yet */
-    workers_give(exchange->server->readers, &r->work);
-    return MHD_YES;
+    return deferred_give(&r->deferred, exchange, exchange->server->readers, read_later);
 }

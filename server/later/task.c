@@ -33,38 +33,27 @@ static void destroy(struct deferred *deferred) {
     task->destroy(task);
 }
 
-bool task_is_cancelled(void *argument) {
-    struct deferred *deferred = &((struct task *)argument)->deferred;
-    pthread_mutex_lock(&deferred->mutex);
-    const bool cancelled = deferred->cancelled;
-    pthread_mutex_unlock(&deferred->mutex);
-    return cancelled;
+bool task_is_cancelled(void *task) {
+    return deferred_is_cancelled(task);
 }
 
-static void run_task(struct work *work) {
-    struct task *task = (struct task *)((char *)work - offsetof(struct task, work));
+static void run_task(struct deferred *deferred) {
+    struct task *task = (struct task *)deferred;
     if (!task->run(task, &task->error) && task->error.code == ERROR_NONE)
         error_set(&task->error, ERROR_NO_MEMORY, "no memory for the answer");
-    deferred_done(&task->deferred);
+    deferred_done(deferred);
 }
 
 enum MHD_Result task_start(struct task *task, struct exchange *exchange, struct workers *workers,
     bool (*run)(struct task *task, struct error *err), void (*free_task)(struct task *task)) {
     static const struct deferred_kind kind = { .answer = answer, .destroy = destroy };
-    struct error err = { 0 };
-    if (!task) {
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-        return respond_error(exchange, &err);
+    enum MHD_Result refused;
+    if (task) {
+        task->run = run;
+        task->destroy = free_task;
+        task->status = 200;
     }
-    task->work.run = run_task;
-    task->run = run;
-    task->destroy = free_task;
-    task->status = 200;
-    if (!deferred_init(&task->deferred, &kind, exchange, &err)) {
-        deferred_unref(&task->deferred);
-        return respond_error(exchange, &err);
-    }
-    deferred_suspend(&task->deferred, exchange); /* nobody can be done with it yet */
-    workers_give(workers, &task->work);
-    return MHD_YES;
+    return deferred_begin((struct deferred *)task, &kind, exchange, &refused)
+               ? deferred_give(&task->deferred, exchange, workers, run_task)
+               : refused;
 }

@@ -4,14 +4,12 @@
 #define SERVER_LATER_TASK_H
 
 #include "server/later/deferred.h"
-#include "server/later/workers.h"
 
 #include <jansson.h>
 #include <stdint.h>
 
 struct task {
     struct deferred deferred; /* the first member */
-    struct work work;
     /* Does the work. On failure fills err, or leaves its code ERROR_NONE if memory was short. */
     bool (*run)(struct task *task, struct error *err);
     void (*destroy)(struct task *task); /* frees the task and everything it owns */

@@ -6,7 +6,7 @@
 #include "engine/training_job/folder.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/jobs/job_routes.h"
+#include "server/jobs/jobs.h"
 #include "server/later/reading.h"
 #include "server/later/task.h"
 #include "server/training/train_order.h"

@@ -1,6 +1,6 @@
 /* POST /v1/images/generations, /v1/images/edits and /v1/images/variations, as OpenAI has them. */
 #include "base/text/json.h"
-#include "server/generation/answer.h"
+#include "server/generation/client.h"
 #include "server/http/multipart.h"
 #include "server/http/respond.h"
 #include "server/later/reading.h"

@@ -1,6 +1,6 @@
 /* POST /sdapi/v1/txt2img and /img2img: parse, and start a generation that answers in this dialect.
  */
-#include "server/generation/answer.h"
+#include "server/generation/client.h"
 #include "server/later/reading.h"
 #include "server/sdapi/answer.h"
 #include "server/sdapi/sdapi.h"

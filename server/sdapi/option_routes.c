@@ -4,7 +4,6 @@
 #include "engine/loop/switch.h"
 #include "server/http/respond.h"
 #include "server/later/deferred.h"
-#include "server/later/workers.h"
 #include "server/sdapi/sdapi.h"
 #include "server/sdapi/settings.h"
 
@@ -24,7 +23,6 @@ static enum MHD_Result get(struct exchange *exchange) {
 
 struct option_switch {
     struct deferred deferred; /* the first member */
-    struct work work;
     char name[MODEL_NAME_MAX_BYTES + 1];
     json_t *body; /* owned: its settings count once it is done */
     struct error error;
@@ -45,9 +43,8 @@ static void on_switched(const struct error *err, void *user) {
 }
 
 /* The last that is done with it here, if it is on its way. */
-static void begin_switch(struct work *work) {
-    struct option_switch *s = (struct option_switch *)((char *)work -
-                                                       offsetof(struct option_switch, work));
+static void begin_switch(struct deferred *deferred) {
+    struct option_switch *s = (struct option_switch *)deferred;
     struct model_switch now;
     struct error err;
     if (!engine_switch(s->deferred.server->options.engine, s->name, on_switched, s, &now, &err))
@@ -71,23 +68,17 @@ static const struct deferred_kind kind = { .answer = answer, .destroy = destroy 
 
 /* Takes over the body, also on failure. */
 static enum MHD_Result start_switch(struct exchange *exchange, const char *name, json_t *body) {
-    struct error err = { 0 };
+    enum MHD_Result refused;
     struct option_switch *s = calloc(1, sizeof(*s));
-    if (!s) {
+    if (s) {
+        s->body = body;
+        snprintf(s->name, sizeof(s->name), "%s", name);
+    } else {
         json_decref(body);
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-        return respond_error(exchange, &err);
     }
-    s->work.run = begin_switch;
-    s->body = body;
-    snprintf(s->name, sizeof(s->name), "%s", name);
-    if (!deferred_init(&s->deferred, &kind, exchange, &err)) {
-        deferred_unref(&s->deferred);
-        return respond_error(exchange, &err);
-    }
-    deferred_suspend(&s->deferred, exchange); /* nobody can be done with it yet */
-    workers_give(exchange->server->loaders, &s->work);
-    return MHD_YES;
+    return deferred_begin((struct deferred *)s, &kind, exchange, &refused)
+               ? deferred_give(&s->deferred, exchange, exchange->server->loaders, begin_switch)
+               : refused;
 }
 
 /* --- POST --- */

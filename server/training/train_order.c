@@ -3,7 +3,7 @@
 #include "base/text/json.h"
 #include "engine/loop/switch.h"
 #include "server/http/query.h"
-#include "server/jobs/job_routes.h"
+#include "server/jobs/jobs.h"
 #include "train/config.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * then answers. */
 #include "base/text/json.h"
 #include "server/http/route.h"
-#include "server/jobs/job_routes.h"
+#include "server/jobs/jobs.h"
 #include "server/later/reading.h"
 #include "server/later/task.h"
 #include "server/training/train_order.h"

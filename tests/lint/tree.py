@@ -52,8 +52,10 @@ for path in sources:
         if path != "command/main.c" and re.search(r"\b(?:abort|exit|assert)\s*\(", code):
             offences.append(f"{path}: exit, abort and assert belong to main.c only")
 
-# Floors whose rooms do not include each other in a circle.
-STRAIGHT = ("engine", "server")
+# Floors whose rooms, and floors whose files, do not include each other in a circle. NAME.c and
+# NAME.h are one file here.
+STRAIGHT_ROOMS = ("engine", "server")
+STRAIGHT_FILES = ("server",)
 
 
 def circles(arrows):
@@ -70,15 +72,22 @@ def circles(arrows):
     return sorted(sorted(group) for group in groups)
 
 
-rooms = collections.defaultdict(set)
-for path in sources:
-    for include in re.findall(r'^#include "([^"]+)"', open(path, encoding="utf-8").read(), re.M):
-        here, there = os.path.dirname(path), os.path.dirname(include)
-        if here != there and here.startswith(STRAIGHT) and there.startswith(STRAIGHT):
-            rooms[here].add(there)
-            rooms[there] |= set()
-for circle in circles(rooms):
-    offences.append("these folders include each other: " + ", ".join(circle))
+def arrows_between(node_of, floors):
+    """Which nodes include which, in these floors; node_of(path) is a file's node."""
+    arrows = collections.defaultdict(set)
+    for path in sources:
+        for include in re.findall(r'^#include "([^"]+)"', open(path, encoding="utf-8").read(), re.M):
+            here, there = node_of(path), node_of(include)
+            if here != there and path.split("/")[0] in floors and include.split("/")[0] in floors:
+                arrows[here].add(there)
+                arrows[there] |= set()
+    return arrows
+
+
+for kind, node_of, floors in [("folders", os.path.dirname, STRAIGHT_ROOMS),
+                              ("files", lambda path: os.path.splitext(path)[0], STRAIGHT_FILES)]:
+    for circle in circles(arrows_between(node_of, floors)):
+        offences.append(f"these {kind} include each other: " + ", ".join(circle))
 
 folders = collections.Counter(os.path.dirname(f) for f in files if f.endswith((".c", ".h", ".cu", ".cuh", ".cpp")))
 for folder, count in folders.items():

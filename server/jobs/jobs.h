@@ -1,11 +1,21 @@
-/* What all routes that make jobs, or speak of them, share. */
-#ifndef SERVER_JOBS_JOB_ROUTES_H
-#define SERVER_JOBS_JOB_ROUTES_H
+/* Jobs as JSON, and what all routes that make jobs, or speak of them, share. */
+#ifndef SERVER_JOBS_JOBS_H
+#define SERVER_JOBS_JOBS_H
 
 #include "queue/queue.h"
 #include "server/http/caller.h"
-#include "server/jobs/jobs_json.h"
 #include "server/later/task.h"
+
+/* How other work delays a job. */
+struct job_standing {
+    int position;     /* in the queue, 1 is next; 0: it is not queued */
+    double held_up_s; /* how long requests have left it no time; 0: they do not */
+};
+
+/* A new reference; NULL when memory is short. */
+json_t *job_json(const struct job *job, const struct job_standing *standing);
+/* Without the request. */
+json_t *job_summary_json(const struct job *job, const struct job_standing *standing);
 
 /* Whether this daemon keeps jobs; if not, why. Also as a route's `may_come`. */
 bool jobs_are_kept(const struct exchange *exchange, struct error *err)
