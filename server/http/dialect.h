@@ -11,6 +11,7 @@ struct dialect {
     /* Returns the body of an error; NULL when memory is short. `code` is the native code word;
      * param, value and allowed of `err` may be empty. May change *status, the answer's. */
     json_t *(*error_json)(const struct error *err, const char *code, int *status);
+    const char *error_shape; /* its name in server/routes/shapes.c */
 };
 
 #endif

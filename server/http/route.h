@@ -41,12 +41,19 @@ struct route_method {
     /* Also accepts chunked bodies, and may refuse before the body is sent. NULL: the body is in
      * exchange->body. */
     const struct body_sink *sink;
-    /* For GET /openapi.json (server/routes/openapi.c), which lists every route and method. `about`:
-     * what it does, in one line; never NULL. `query`: the names its query may have, separated by
-     * spaces; NULL: none. `answers`: the media types of its answer, likewise; NULL:
-     * application/json. */
+    /* For GET /openapi.json (server/routes/openapi.c), which lists every route and method, and for
+     * docs/api.md. `about`: what it does, in one line; never NULL. `query`: the names its query may
+     * have, separated by spaces, "limit:integer" for one that is not a string; NULL: none.
+     * `answers`: the media types of its answer, likewise; NULL: application/json. */
     const char *about, *query, *answers;
-    struct json_t *(*schema)(void); /* of its JSON body, a new reference; NULL: anything */
+    /* The schema of its JSON body or form: a shape (base/text/shape.h), or a function that
+     * returns a new reference; both NULL if there is none. */
+    const char *takes;
+    struct json_t *(*schema)(void);
+    /* Its statuses below 400, separated by semicolons, each with the shape of its JSON: "200
+     * Drawing; 202 Job". Only the first has the media types of `answers`, the others have JSON; 204
+     * and 304 have no body. 200 need not be said. NULL: 200 without JSON; "": it always refuses. */
+    const char *returns;
     /* Its body may have HTTP_BODY_MAX_BYTES, because `handle` leaves it to server/later/reading.h.
      * Other bodies in memory may have HTTP_READ_AT_ONCE_BYTES. */
     bool large;

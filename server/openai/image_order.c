@@ -1,6 +1,7 @@
 #include "server/openai/image_order.h"
 
 #include "base/text/json.h"
+#include "base/text/shape.h"
 #include "server/generation/generate_json.h"
 #include "server/openai/openai.h"
 
@@ -189,28 +190,30 @@ static const struct own_field {
     const char *name;
     int routes;
     enum form_value form;
+    const char *shape; /* base/text/shape.h; NULL: a scheduler's */
     bool (*parse)(const json_t *value, struct image_order *order, struct error *err);
 } own_fields[] = {
-    { "image", EDIT | VARIATION, FORM_PICTURE, NULL },
-    { "image[]", EDIT | VARIATION, FORM_PICTURE, NULL },
-    { "mask", EDIT, FORM_PICTURE, NULL },
-    { "prompt", ALL, FORM_TEXT, parse_prompt },
-    { "model", ALL, FORM_TEXT, parse_model },
-    { "n", ALL, FORM_JSON, parse_n },
-    { "size", ALL, FORM_TEXT, parse_size },
-    { "response_format", ALL, FORM_TEXT, parse_response_format },
-    { "output_format", ALL, FORM_TEXT, parse_output_format },
-    { "output_compression", ALL, FORM_JSON, parse_output_compression },
-    { "quality", ALL, FORM_TEXT, parse_quality },
-    { "background", GENERATION | EDIT, FORM_TEXT, parse_background },
-    { "moderation", GENERATION | EDIT, FORM_TEXT, parse_moderation },
-    { "style", GENERATION, FORM_TEXT, parse_style },
-    { "user", ALL, FORM_TEXT, parse_user },
-    { "safety_identifier", GENERATION | EDIT, FORM_TEXT, parse_user },
-    { "stream", GENERATION | EDIT, FORM_JSON, parse_stream },
-    { "partial_images", GENERATION | EDIT, FORM_JSON, parse_partial_images },
-    { "input_fidelity", EDIT, FORM_TEXT, parse_input_fidelity },
-    { "sampler", ALL, FORM_EITHER, parse_sampler },
+    { "image", EDIT | VARIATION, FORM_PICTURE, "binary", NULL },
+    { "image[]", EDIT | VARIATION, FORM_PICTURE, "binary", NULL },
+    { "mask", EDIT, FORM_PICTURE, "binary", NULL },
+    { "prompt", ALL, FORM_TEXT, "string", parse_prompt },
+    { "model", ALL, FORM_TEXT, "string|null", parse_model },
+    { "n", ALL, FORM_JSON, "integer|null", parse_n },
+    { "size", ALL, FORM_TEXT, "string|null", parse_size },
+    { "response_format", ALL, FORM_TEXT, "'b64_json'|'url'|null", parse_response_format },
+    { "output_format", ALL, FORM_TEXT, "'png'|'jpeg'|'webp'|null", parse_output_format },
+    { "output_compression", ALL, FORM_JSON, "integer|null", parse_output_compression },
+    { "quality", ALL, FORM_TEXT, "'auto'|'standard'|'low'|'medium'|'high'|'hd'|'xhigh'|'max'|null",
+        parse_quality },
+    { "background", GENERATION | EDIT, FORM_TEXT, "'auto'|'opaque'|null", parse_background },
+    { "moderation", GENERATION | EDIT, FORM_TEXT, "'auto'|'low'|null", parse_moderation },
+    { "style", GENERATION, FORM_TEXT, "'vivid'|'natural'|null", parse_style },
+    { "user", ALL, FORM_TEXT, "string|null", parse_user },
+    { "safety_identifier", GENERATION | EDIT, FORM_TEXT, "string|null", parse_user },
+    { "stream", GENERATION | EDIT, FORM_JSON, "boolean|null", parse_stream },
+    { "partial_images", GENERATION | EDIT, FORM_JSON, "integer|null", parse_partial_images },
+    { "input_fidelity", EDIT, FORM_TEXT, "'low'|'high'|null", parse_input_fidelity },
+    { "sampler", ALL, FORM_EITHER, NULL, parse_sampler },
 };
 #define OWN_FIELDS (sizeof(own_fields) / sizeof(own_fields[0]))
 _Static_assert(GENERATION == OPENAI_GENERATIONS && EDIT == OPENAI_EDITS &&
@@ -249,19 +252,35 @@ const char *image_order_field(enum image_route route, size_t index) {
     return NULL;
 }
 
-json_t *image_order_schema(void) {
+static json_t *schema_of(enum image_route route) {
     json_t *properties = json_object();
-    for (size_t i = 0; i < OWN_FIELDS; i++)
-        if (own_fields[i].routes & GENERATION)
+    for (size_t i = 0; i < OWN_FIELDS; i++) {
+        const char *shape = own_fields[i].shape;
+        if (own_fields[i].routes & 1 << route && strcmp(own_fields[i].name, "image[]") != 0)
             json_object_set_new(properties, own_fields[i].name,
-                own_fields[i].form == FORM_TEXT ? json_pack("{s:[s, s]}", "type", "string", "null")
-                                                : json_object());
+                shape ? shape_read(&shape) : generate_json_field_schema(GENERATE_scheduler));
+    }
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
-        if (generate_fields[id].openai & GENERATION)
-            json_object_set_new(properties, generate_fields[id].name,
-                generate_json_field_schema((enum generate_field_id)id));
-    return json_pack(
-        "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
+        if (generate_fields[id].openai & 1u << route) {
+            json_t *schema = generate_json_field_schema((enum generate_field_id)id);
+            field_schema_hide_default(schema); /* "quality" and the route have their own */
+            json_object_set_new(properties, generate_fields[id].name, schema);
+        }
+    return json_pack("{s:s, s:o, s:[s, s*]}", "type", "object", "properties", properties,
+        "required", route == IMAGE_VARIATION ? "image" : "prompt",
+        route == IMAGE_EDIT ? "image" : NULL);
+}
+
+json_t *image_order_schema(void) {
+    return schema_of(IMAGE_GENERATION);
+}
+
+json_t *image_order_edit_schema(void) {
+    return schema_of(IMAGE_EDIT);
+}
+
+json_t *image_order_variation_schema(void) {
+    return schema_of(IMAGE_VARIATION);
 }
 
 /* Returns why the route refuses a field: OpenAI has it but it is not supported here, or there is no

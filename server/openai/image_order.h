@@ -63,8 +63,11 @@ bool image_order_from_form(struct image_form *form, enum image_route route,
     __attribute__((warn_unused_result));
 void image_order_finish(struct image_order *order); /* zeroed is fine */
 
-/* Returns the JSON schema of a body for generations. A new reference; NULL when memory is short. */
+/* Return the JSON schema of a body: JSON for generations, forms for edits and variations. A new
+ * reference; NULL when memory is short. */
 json_t *image_order_schema(void);
+json_t *image_order_edit_schema(void);
+json_t *image_order_variation_schema(void);
 
 /* Enumerates the names of the fields that a route accepts, pictures included; NULL past the
  * last. */
