@@ -359,3 +359,10 @@ json_t *field_schema(const struct field *f) {
     json_decref(schema);
     return NULL;
 }
+
+void field_schema_hide_default(json_t *schema) {
+    json_t *value = json_object_get(schema, "default");
+    if (value)
+        json_object_set(schema, "x-default", value);
+    json_object_del(schema, "default");
+}

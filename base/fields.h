@@ -111,4 +111,8 @@ json_t *field_to_json(const struct field *f, const void *base);
  * FIELD_OTHER the description only. A new reference; NULL when memory is short. */
 json_t *field_schema(const struct field *f);
 
+/* Calls the default "x-default" in a schema: the field may be given only beside others, so clients
+ * that give all defaults must leave it out. */
+void field_schema_hide_default(json_t *schema);
+
 #endif

@@ -620,9 +620,13 @@ static json_t *list_schema(const struct train_field *f) {
 
 json_t *train_config_schema(void) {
     json_t *properties = json_object();
-    for (size_t i = 0; i < FIELD_COUNT; i++)
-        json_object_set_new(properties, fields[i].name,
-            fields[i].list ? list_schema(&fields[i]) : field_schema(&fields[i].field));
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        json_t *schema = fields[i].list ? list_schema(&fields[i]) : field_schema(&fields[i].field);
+        if (fields[i].needs[0].field || fields[i].needs[1].field)
+            field_schema_hide_default(schema);
+        json_object_set_new(properties, fields[i].name, schema);
+    }
+    json_object_del(json_object_get(properties, "seed"), "default"); /* it is random */
     return json_pack("{s:s, s:o, s:[s, s]}", "type", "object", "properties", properties, "required",
         "name", "dataset");
 }

@@ -294,9 +294,9 @@ static enum MHD_Result handle(struct exchange *exchange) {
 
 const struct route route_generate = { .path = "/generate",
     .methods = { { "POST", content_types_json, may_come, handle, .large = true, .about = "draws",
-        .query = "async",
+        .query = "async:integer",
         .answers = "application/json image/png image/jpeg image/webp text/event-stream",
-        .schema = generate_json_schema } } };
+        .schema = generate_json_schema, .returns = "200 Drawing; 202 Job" } } };
 
 /* --- Cancelling --- */
 
@@ -319,4 +319,5 @@ const struct route route_generate_cancel = { .path = "/generate/",
     .piece = "id",
     .suffix = "/cancel",
     .methods = { { "POST", .handle = handle_cancel,
-        .about = "stops a request of the same caller by its X-Request-Id" } } };
+        .about = "stops a request of the same caller by its X-Request-Id",
+        .returns = "{id: string, asked_to: string}" } } };

@@ -22,7 +22,7 @@ static json_t *error_json(const struct error *err, const char *code, int *status
     return json_pack("{s:o}", "error", json_lenient_string(err->message));
 }
 
-static const struct dialect dialect_huggingface = { "huggingface", error_json };
+static const struct dialect dialect_huggingface = { "huggingface", error_json, "HuggingfaceError" };
 
 static bool check(const struct generation *g, struct error *err) {
     return g->request.images == 1 || error_field(err, "num_images", "more than one image", "1");
@@ -122,4 +122,5 @@ const struct route route_huggingface = { .path = "/hf",
     .dialect = &dialect_huggingface,
     .methods = { { "POST", content_types_json, generation_may_come, handle, .large = true,
         .about = "draws, as Hugging Face's clients ask for it",
+        .takes = "{inputs: string, parameters?: object|null}",
         .answers = "image/png image/jpeg image/webp" } } };

@@ -2,8 +2,10 @@
 
 #include "base/text/base64.h"
 #include "base/text/json.h"
+#include "base/text/shape.h"
 #include "kernels/random/noise.h"
 #include "pictures/encode.h"
+#include "server/generation/generate_json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -138,6 +140,28 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
         return p;
     json_decref(p);
     return NULL;
+}
+
+json_t *generate_parameters_schema(void) {
+    static const char encoded[] = "{shape: [integer]}", picture[] = "{bytes: integer}";
+    static const char *const shapes[GENERATE_FIELD_COUNT] = {
+        [GENERATE_prompt_embeds] = encoded,
+        [GENERATE_negative_prompt_embeds] = encoded,
+        [GENERATE_scheduler] = "{name: string, ...}",
+        [GENERATE_loras] = "[{name: string, weight: number, text_encoder_weight: number}]",
+        [GENERATE_init_image] = picture,
+        [GENERATE_mask_image] = picture,
+    };
+    json_t *properties = json_object();
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++) {
+        const char *shape = shapes[id];
+        json_t *schema = shape ? shape_read(&shape)
+                               : generate_json_field_schema((enum generate_field_id)id);
+        json_object_del(schema, "default");
+        json_object_set_new(properties, generate_fields[id].name, schema);
+    }
+    return json_pack("{s:s, s:o, s:b}", "type", "object", "properties", properties,
+        "additionalProperties", false);
 }
 
 bool generate_answer_write_value(FILE *out, const char *value) {

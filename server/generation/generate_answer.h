@@ -27,6 +27,9 @@ struct generate_answer {
  * caller owns the reference. */
 json_t *generate_parameters_json(const struct resolved_request *request, int index);
 
+/* Returns the JSON schema of that. A new reference; NULL when memory is short. */
+json_t *generate_parameters_schema(void);
+
 /* Returns {"id", "created", "model", "images", "parameters", "loras", "timings", "vae_tiled",
  * "warnings"} as text, malloc'd; NULL on error. An image is {"b64_json", "seed", "nsfw", "width",
  * "height"}; nsfw is null if no safety checker ran. With latent output an image is {"b64_latent",

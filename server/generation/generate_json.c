@@ -261,8 +261,12 @@ const char *generate_json_field(size_t index) {
 
 json_t *generate_json_field_schema(enum generate_field_id id) {
     const struct generate_field *f = &generate_fields[id];
-    if (f->kind != FIELD_OTHER)
-        return field_schema(&f->field);
+    if (f->kind != FIELD_OTHER) {
+        json_t *schema = field_schema(&f->field);
+        if (f->standard) /* the member's is not what is used */
+            json_object_del(schema, "default");
+        return schema;
+    }
     json_t *schema = others[id].schema ? json_loads(others[id].schema, 0, NULL)
                                        : scheduler_choice_schema();
     json_object_set_new(schema, "description", json_string(f->help));
@@ -276,8 +280,10 @@ json_t *generate_json_schema(void) {
             generate_json_field_schema((enum generate_field_id)id));
     for (size_t i = 0; i < DELIVERIES; i++)
         json_object_set_new(properties, deliveries[i].name, field_schema(&deliveries[i]));
-    return json_pack("{s:s, s:o, s:[{s:[s]}, {s:[s]}]}", "type", "object", "properties", properties,
-        "anyOf", "required", "prompt", "required", "prompt_embeds");
+    field_schema_hide_default(json_object_get(properties, "preview"));
+    return json_pack("{s:s, s:o, s:b, s:{s:[s]}, s:{s:[s]}}", "type", "object", "properties",
+        properties, "additionalProperties", false, "if", "required", "prompt_embeds", "else",
+        "required", "prompt");
 }
 
 bool generate_json_parse_field(

@@ -267,12 +267,15 @@ static enum MHD_Result handle_kohya(struct exchange *exchange) {
         .suffix = suffix_,                                                                         \
         .methods = { { "GET", .may_come = jobs_are_kept, .handle = handler, __VA_ARGS__ } } }
 
-GET_ROUTE(route_job_metrics, "/metrics", handle_metrics, .about = "a line of JSON for each step",
-    .query = "after", .answers = "application/x-ndjson");
+GET_ROUTE(route_job_metrics, "/metrics", handle_metrics,
+    .about = "a line of JSON for each step, a TrainRecord", .query = "after:integer",
+    .answers = "application/x-ndjson");
 GET_ROUTE(route_job_plot, "/plot.svg", handle_plot, .about = "its losses as a picture",
     .answers = "image/svg+xml");
-GET_ROUTE(route_job_checkpoints, "/checkpoints", handle_checkpoints, .about = "what it has saved");
-GET_ROUTE(route_job_validations, "/validation", handle_validations, .about = "what it has drawn");
+GET_ROUTE(route_job_checkpoints, "/checkpoints", handle_checkpoints, .about = "what it has saved",
+    .returns = "{checkpoints: [TrainCheckpoint]}");
+GET_ROUTE(route_job_validations, "/validation", handle_validations, .about = "what it has drawn",
+    .returns = "{validation: [TrainValidation], grid_url: string|null}");
 GET_ROUTE(route_job_validation_file, "/validation/", handle_validation_file,
     .about = "one of those pictures, or grid.png", .answers = "image/png");
 GET_ROUTE(route_job_adapter, "/adapter", handle_adapter, .about = "the finished adapter's file",

@@ -12,6 +12,7 @@ struct dialect {
      * word; param, value and allowed of `err` may be empty. May change *status, the status of the
      * answer. */
     json_t *(*error_json)(const struct error *err, const char *code, int *status);
+    const char *error_shape; /* its name in server/routes/shapes.c */
 };
 
 #endif

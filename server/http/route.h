@@ -43,12 +43,20 @@ struct route_method {
     /* Receives the body. With a sink, chunked bodies are accepted too, and a request may be refused
      * before its body is sent. NULL: the body is in exchange->body. */
     const struct body_sink *sink;
-    /* For GET /openapi.json (server/routes/openapi.c), which lists every route and method. `about`
-     * says in one line what the method does; never NULL. `query` lists the names that its query may
-     * have, separated by spaces; NULL: none. `answers` lists the media types of its answer,
-     * separated by spaces; NULL: application/json. */
+    /* For GET /openapi.json (server/routes/openapi.c) and docs/api.md. `about` says in one line
+     * what the method does; never NULL. `query` lists the names that its query may have, separated
+     * by spaces, with "limit:integer" for a value that is not a string; NULL: none. `answers` lists
+     * the media types of its answer, separated by spaces; NULL: application/json. */
     const char *about, *query, *answers;
-    struct json_t *(*schema)(void); /* JSON schema of its body, a new reference; or NULL */
+    /* The schema of its JSON body or form: a shape (base/text/shape.h), or a function that returns
+     * a new reference. Both are NULL if there is none. */
+    const char *takes;
+    struct json_t *(*schema)(void);
+    /* Its statuses below 400, separated by semicolons, each followed by the shape of its JSON:
+     * "200 Drawing; 202 Job". The first status has the media types of `answers`, the others have
+     * JSON; 204 and 304 have no body. A shape without a status belongs to 200. NULL: 200 without
+     * JSON; "": the method always refuses. */
+    const char *returns;
     /* The body may have HTTP_BODY_MAX_BYTES, because `handle` leaves the parsing to
      * server/later/reading.h. Other bodies in memory are limited to HTTP_READ_AT_ONCE_BYTES. */
     bool large;

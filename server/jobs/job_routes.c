@@ -319,37 +319,40 @@ static enum MHD_Result handle_events(struct exchange *exchange) {
 
 const struct route route_jobs = { .path = "/jobs",
     .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_list,
-        .about = "the caller's jobs, newest first", .query = "state type limit after" } } };
+        .about = "the caller's jobs, newest first", .returns = "{jobs: [Job], has_more: boolean}",
+        .query = "state type limit:integer after" } } };
 
 const struct route route_job_events = { .path = PREFIX,
     .piece = "id",
     .suffix = "/events",
     .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_events,
-        .about = "what happens to it, as server-sent events", .query = "after",
-        .answers = "text/event-stream" } } };
+        .about = "what happens to it, as server-sent events", .query = "after:integer",
+        .answers = "text/event-stream", .returns = "200; 204" } } };
 
 const struct route route_job_cancel = { .path = PREFIX,
     .piece = "id",
     .suffix = "/cancel",
     .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_change,
-        .about = "stops it at its next step" } } };
+        .about = "stops it at its next step", .returns = "Job" } } };
 
 const struct route route_job_pause = { .path = PREFIX,
     .piece = "id",
     .suffix = "/pause",
-    .methods = {
-        { "POST", .may_come = jobs_are_kept, .handle = handle_change, .about = "lets it rest" } } };
+    .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_change,
+        .about = "lets it rest", .returns = "Job" } } };
 
 const struct route route_job_resume = { .path = PREFIX,
     .piece = "id",
     .suffix = "/resume",
     .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_change,
-        .about = "lets it go on, or tries it again" } } };
+        .about = "lets it go on, or tries it again", .returns = "Job" } } };
 
 const struct route route_job = { .path = PREFIX,
     .piece = "id",
     .is_prefix = true,
-    .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_get,
-                     .about = "a job; waits for its end", .query = "wait" },
+    .methods = {
+        { "GET", .may_come = jobs_are_kept, .handle = handle_get,
+            .about = "a job; waits for its end", .query = "wait:integer", .returns = "Job" },
         { "DELETE", .may_come = jobs_are_kept, .handle = handle_delete,
-            .about = "forgets it and removes its files" } } };
+            .about = "forgets it and removes its files",
+            .returns = "{id: string, deleted: boolean, stays: {adapter: string|null}}" } } };

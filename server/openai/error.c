@@ -49,4 +49,4 @@ static json_t *error_json(const struct error *native, const char *code, int *sta
         code_of(&err, code));
 }
 
-const struct dialect dialect_openai = { "openai", error_json };
+const struct dialect dialect_openai = { "openai", error_json, "OpenaiError" };

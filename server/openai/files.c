@@ -378,22 +378,25 @@ static const char *const form_types[] = { content_type_form, NULL };
 const struct route route_openai_files = { .path = "/v1/files",
     .dialect = &dialect_openai,
     .methods = { { "POST", form_types, may_come, handle_create, &upload,
-                     .about = "takes a tar archive of pictures as a data set" },
+                     .about = "takes a tar archive of pictures as a data set",
+                     .takes = "{file: binary, purpose: string}", .returns = "OpenaiFile" },
         { "GET", .may_come = may_come, .handle = handle_list, .about = "the data sets, as files",
-            .query = "after limit order purpose" } } };
+            .returns = "{object: 'list', data: [OpenaiFile], has_more: boolean}",
+            .query = "after limit:integer order:'asc'|'desc' purpose" } } };
 
 const struct route route_openai_file_content = { .path = PREFIX,
     .suffix = "/content",
     .piece = "id",
     .dialect = &dialect_openai,
     .methods = { { "GET", .may_come = may_come, .handle = handle_content,
-        .about = "is refused: what was in an archive is kept, not the archive" } } };
+        .about = "is refused: what was in an archive is kept, not the archive", .returns = "" } } };
 
 const struct route route_openai_file = { .path = PREFIX,
     .is_prefix = true,
     .piece = "id",
     .dialect = &dialect_openai,
-    .methods = {
-        { "GET", .may_come = may_come, .handle = handle_get, .about = "a data set, as a file" },
+    .methods = { { "GET", .may_come = may_come, .handle = handle_get,
+                     .about = "a data set, as a file", .returns = "OpenaiFile" },
         { "DELETE", .may_come = may_come, .handle = handle_delete,
-            .about = "deletes a data set that no job needs" } } };
+            .about = "deletes a data set that no job needs",
+            .returns = "{id: string, object: string, deleted: boolean}" } } };

@@ -354,9 +354,17 @@ static enum MHD_Result handle_change(struct exchange *exchange) {
 const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_json, may_order, handle_create, .large = true,
-                     .about = "trains, as OpenAI's clients ask for it" },
+                     .about = "trains, as OpenAI's clients ask for it",
+                     .takes = "{model: string, training_file: string, suffix?: string|null, "
+                              "seed?: integer|null, method?: {type: 'supervised', "
+                              "supervised?: {hyperparameters?: object|null}}|null, "
+                              "hyperparameters?: object|null, metadata?: {*: string}|null, "
+                              "validation_file?: null, integrations?: [object]|null}",
+                     .returns = "FineTuningJob" },
         { "GET", .may_come = jobs_are_kept, .handle = handle_list,
-            .about = "the caller's training jobs, newest first", .query = "after limit" } } };
+            .about = "the caller's training jobs, newest first",
+            .returns = "{object: 'list', data: [FineTuningJob], has_more: boolean}",
+            .query = "after limit:integer" } } };
 
 #define ROUTE(name, suffix_, method, handler, ...)                                                 \
     const struct route name = { .path = PREFIX,                                                    \
@@ -366,9 +374,14 @@ const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
         .methods = { { method, .may_come = jobs_are_kept, .handle = handler, __VA_ARGS__ } } }
 
 ROUTE(route_openai_tuning_events, "/events", "GET", handle_events,
-    .about = "what happened to a job, newest first", .query = "after limit");
+    .about = "what happened to a job, newest first",
+    .returns = "{object: 'list', data: [FineTuningEvent], has_more: boolean}",
+    .query = "after limit:integer");
 ROUTE(route_openai_tuning_checkpoints, "/checkpoints", "GET", handle_checkpoints,
-    .about = "a job's checkpoints, newest first", .query = "after limit");
+    .about = "a job's checkpoints, newest first",
+    .returns = "{object: 'list', data: [FineTuningCheckpoint], has_more: boolean, "
+               "first_id: string|null, last_id: string|null}",
+    .query = "after limit:integer");
 /* A body is optional: OpenAI's package sends Content-Type: application/json without a body. */
 static const char *const content_types_none[] = { "application/json", "", NULL };
 
@@ -377,8 +390,8 @@ static const char *const content_types_none[] = { "application/json", "", NULL }
         .suffix = suffix_,                                                                         \
         .piece = "id",                                                                             \
         .dialect = &dialect_openai,                                                                \
-        .methods = {                                                                               \
-            { "POST", content_types_none, jobs_are_kept, handle_change, .about = about_ } } }
+        .methods = { { "POST", content_types_none, jobs_are_kept, handle_change, .about = about_,  \
+            .takes = "{...}", .returns = "FineTuningJob" } } }
 
 CHANGE(route_openai_tuning_cancel, "/cancel", "cancels a job");
 CHANGE(route_openai_tuning_pause, "/pause", "pauses a job");
@@ -388,5 +401,5 @@ const struct route route_openai_tuning = { .path = PREFIX,
     .is_prefix = true,
     .piece = "id",
     .dialect = &dialect_openai,
-    .methods = {
-        { "GET", .may_come = jobs_are_kept, .handle = handle_get, .about = "a training job" } } };
+    .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_get,
+        .about = "a training job", .returns = "FineTuningJob" } } };

@@ -1,6 +1,7 @@
 #include "server/openai/image_order.h"
 
 #include "base/text/json.h"
+#include "base/text/shape.h"
 #include "server/generation/generate_json.h"
 #include "server/openai/openai.h"
 
@@ -72,7 +73,8 @@ enum form_value {
 static const int quality_steps[] = { 0, 0, 15, 25, 50, 50, 75, 100 };
 #define QUALITY_WORDS FIELD_WORDS("auto", "standard", "low", "medium", "high", "hd", "xhigh", "max")
 
-#define OTHER(form_, parse_) .kind = FIELD_OTHER, .form = form_, .parse = parse_
+#define OTHER(form_, shape_, parse_)                                                               \
+    .kind = FIELD_OTHER, .form = form_, .shape = shape_, .parse = parse_
 /* OpenAI's own. Beside them a route takes those of GENERATE_FIELDS whose `openai` has its bit. */
 #define MEMBER(kind_, member) .kind = FIELD_##kind_, FIELD_OF(struct image_order, member)
 #define IGNORED(...) MEMBER(WORD, ignored), FIELD_WORDS(__VA_ARGS__)
@@ -80,13 +82,14 @@ static const struct own_field {
     FIELD_COLUMNS; /* of struct image_order; FIELD_OTHER: `parse` reads it */
     int routes;
     enum form_value form; /* of FIELD_OTHER */
+    const char *shape;    /* of FIELD_OTHER (base/text/shape.h); NULL: a scheduler's */
     bool (*parse)(const json_t *value, struct image_order *order, struct error *err);
 } own_fields[] = {
-    { .name = "image", OTHER(FORM_PICTURE, NULL), .routes = EDIT | VARIATION },
-    { .name = "image[]", OTHER(FORM_PICTURE, NULL), .routes = EDIT | VARIATION },
-    { .name = "mask", OTHER(FORM_PICTURE, NULL), .routes = EDIT },
-    { .name = "prompt", OTHER(FORM_TEXT, parse_prompt), .routes = ALL },
-    { .name = "model", OTHER(FORM_TEXT, parse_model), .routes = ALL },
+    { .name = "image", OTHER(FORM_PICTURE, "binary", NULL), .routes = EDIT | VARIATION },
+    { .name = "image[]", OTHER(FORM_PICTURE, "binary", NULL), .routes = EDIT | VARIATION },
+    { .name = "mask", OTHER(FORM_PICTURE, "binary", NULL), .routes = EDIT },
+    { .name = "prompt", OTHER(FORM_TEXT, "string", parse_prompt), .routes = ALL },
+    { .name = "model", OTHER(FORM_TEXT, "string|null", parse_model), .routes = ALL },
     { .name = "n",
         MEMBER(INTEGER, request.num_images),
         .min = 1,
@@ -94,7 +97,7 @@ static const struct own_field {
         .value = 1,
         .routes = ALL,
         .help = "number of pictures" },
-    { .name = "size", OTHER(FORM_TEXT, parse_size), .routes = ALL },
+    { .name = "size", OTHER(FORM_TEXT, "string|null", parse_size), .routes = ALL },
     { .name = "response_format",
         MEMBER(WORD, response_format),
         FIELD_WORDS("b64_json", "url"),
@@ -122,8 +125,10 @@ static const struct own_field {
     { .name = "moderation", IGNORED("auto", "low"), .routes = GENERATION | EDIT },
     /* Without effect: a style is a hint for other models. */
     { .name = "style", IGNORED("vivid", "natural"), .routes = GENERATION },
-    { .name = "user", OTHER(FORM_TEXT, parse_user), .routes = ALL },
-    { .name = "safety_identifier", OTHER(FORM_TEXT, parse_user), .routes = GENERATION | EDIT },
+    { .name = "user", OTHER(FORM_TEXT, "string|null", parse_user), .routes = ALL },
+    { .name = "safety_identifier",
+        OTHER(FORM_TEXT, "string|null", parse_user),
+        .routes = GENERATION | EDIT },
     { .name = "stream",
         MEMBER(FLAG, stream),
         .routes = GENERATION | EDIT,
@@ -138,7 +143,7 @@ static const struct own_field {
         FIELD_WORDS("low", "high"),
         .routes = EDIT,
         .help = "high: stay closer to the picture" },
-    { .name = "sampler", OTHER(FORM_EITHER, parse_sampler), .routes = ALL },
+    { .name = "sampler", OTHER(FORM_EITHER, NULL, parse_sampler), .routes = ALL },
 };
 #define OWN_FIELDS (sizeof(own_fields) / sizeof(own_fields[0]))
 _Static_assert(GENERATION == OPENAI_GENERATIONS && EDIT == OPENAI_EDITS &&
@@ -180,20 +185,44 @@ const char *image_order_field(enum image_route route, size_t index) {
     return NULL;
 }
 
-json_t *image_order_schema(void) {
+/* The schema of a field that may also be null, which stands for the default. Takes over `schema`.
+ */
+static json_t *or_null(json_t *schema) {
+    field_schema_hide_default(schema);
+    return json_pack("{s:[o, {s:s}]}", "anyOf", schema, "type", "null");
+}
+
+static json_t *schema_of(enum image_route route) {
     json_t *properties = json_object();
-    for (size_t i = 0; i < OWN_FIELDS; i++)
-        if (own_fields[i].routes & GENERATION)
+    for (size_t i = 0; i < OWN_FIELDS; i++) {
+        const char *shape = own_fields[i].shape;
+        if (own_fields[i].routes & 1 << route && strcmp(own_fields[i].name, "image[]") != 0)
             json_object_set_new(properties, own_fields[i].name,
-                own_fields[i].kind != FIELD_OTHER ? field_schema(&own_fields[i].field)
-                : own_fields[i].form == FORM_TEXT ? json_pack("{s:s}", "type", "string")
-                                                  : json_object());
+                own_fields[i].kind != FIELD_OTHER ? or_null(field_schema(&own_fields[i].field))
+                : shape                           ? shape_read(&shape)
+                                                  : generate_json_field_schema(GENERATE_scheduler));
+    }
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
-        if (generate_fields[id].openai & GENERATION)
-            json_object_set_new(properties, generate_fields[id].name,
-                generate_json_field_schema((enum generate_field_id)id));
-    return json_pack(
-        "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
+        if (generate_fields[id].openai & 1u << route) {
+            json_t *schema = generate_json_field_schema((enum generate_field_id)id);
+            field_schema_hide_default(schema); /* "quality" and the route have their own */
+            json_object_set_new(properties, generate_fields[id].name, schema);
+        }
+    return json_pack("{s:s, s:o, s:[s, s*]}", "type", "object", "properties", properties,
+        "required", route == IMAGE_VARIATION ? "image" : "prompt",
+        route == IMAGE_EDIT ? "image" : NULL);
+}
+
+json_t *image_order_schema(void) {
+    return schema_of(IMAGE_GENERATION);
+}
+
+json_t *image_order_edit_schema(void) {
+    return schema_of(IMAGE_EDIT);
+}
+
+json_t *image_order_variation_schema(void) {
+    return schema_of(IMAGE_VARIATION);
 }
 
 /* Returns why the route refuses a field: OpenAI has the field but it is not supported here, or

@@ -71,9 +71,11 @@ void image_order_finish(struct image_order *order); /* zeroed is fine */
 /* Returns the word for `quality`, which the answer repeats. */
 const char *image_order_quality(const struct image_order *order);
 
-/* Returns the JSON schema of the body of POST /v1/images/generations. A new reference; NULL when
- * memory is short. */
+/* Return the JSON schema of a body: JSON for generations, forms for edits and variations. A new
+ * reference; NULL when memory is short. */
 json_t *image_order_schema(void);
+json_t *image_order_edit_schema(void);
+json_t *image_order_variation_schema(void);
 
 /* Returns the name of field `index` of a route, pictures included; NULL past the last. */
 const char *image_order_field(enum image_route route, size_t index);

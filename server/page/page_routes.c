@@ -66,5 +66,5 @@ const struct route route_page_file = { .path = "/web/",
     .is_prefix = true,
     .headers = headers,
     .methods = { { "GET", .handle = handle_file, .about = "a file of the web page",
-        .answers = "text/css text/javascript image/svg+xml" } },
+        .answers = "text/css text/javascript image/svg+xml", .returns = "200; 304" } },
     .open = true };

@@ -133,8 +133,11 @@ static enum MHD_Result handle_put(struct exchange *exchange) {
 
 const struct route route_models = { .path = "/models",
     .methods = { { "GET", .may_come = may_come, .handle = handle_list,
-        .about = "the checkpoints that can be drawn with" } } };
+        .about = "the checkpoints that can be drawn with",
+        .returns = "{models: [ModelFile], current: string|null, "
+                   "switch: ModelSwitch|null, can_switch: boolean}" } } };
 
 const struct route route_model = { .path = "/model",
     .methods = { { "PUT", content_types_json, .may_come = may_come, .handle = handle_put,
-        .about = "switches to another checkpoint" } } };
+        .about = "switches to another checkpoint", .takes = "{name: string}",
+        .returns = "200 SwitchOrder; 202 SwitchOrder" } } };

@@ -1,13 +1,17 @@
 #include "server/routes/openapi.h"
 
+#include "base/text/shape.h"
+#include "server/http/dialect.h"
 #include "server/http/respond.h"
 #include "server/routes/routes.h"
+#include "server/routes/shapes.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #define PATH_BYTES 160
+#define JSON "application/json"
 
 static const char *piece_of(const struct route *route) {
     return route->piece ? route->piece : "name";
@@ -24,49 +28,99 @@ const char *openapi_path(const struct route *route, char *text, size_t size) {
     return text;
 }
 
-static json_t *parameter(const char *name, size_t length, const char *in, bool required) {
-    return json_pack("{s:s%, s:s, s:b, s:{s:s}}", "name", name, length, "in", in, "required",
-        required, "schema", "type", "string");
+static json_t *parameter(const char *name, size_t length, bool is_query, json_t *schema) {
+    return json_pack("{s:s%, s:s, s:b, s:o}", "name", name, length, "in",
+        is_query ? "query" : "path", "required", !is_query, "schema", schema);
+}
+
+static json_t *schema_of(const char *shape) {
+    return shape_read(&shape);
 }
 
 /* Lists the parameters of the path and of the query. */
 static json_t *parameters(const char *path, const char *query) {
     json_t *list = json_array();
     for (const char *at = path; (at = strchr(at, '{')); at++)
-        json_array_append_new(list, parameter(at + 1, strcspn(at + 1, "}"), "path", true));
-    for (const char *at = query ? query : ""; *at; at += strspn(at, " ")) {
-        json_array_append_new(list, parameter(at, strcspn(at, " "), "query", false));
-        at += strcspn(at, " ");
+        json_array_append_new(
+            list, parameter(at + 1, strcspn(at + 1, "}"), false, schema_of("string")));
+    for (const char *at = query ? query : ""; *at;) {
+        const char *name = at;
+        const size_t length = strcspn(name, ": ");
+        const bool is_typed = name[length] == ':';
+        at += length + (name[length] != 0);
+        json_array_append_new(
+            list, parameter(name, length, true, is_typed ? shape_read(&at) : schema_of("string")));
     }
     return list;
 }
 
+/* A media type's entry. `schema`, which may be NULL, is for JSON and forms; other types have their
+ * bytes or their text. */
+static json_t *media_json(const char *type, json_t *schema) {
+    const bool is_json = strcmp(type, JSON) == 0 || strcmp(type, content_type_form) == 0;
+    return json_pack("{s:o}", "schema",
+        is_json && schema ? json_incref(schema)
+                          : schema_of(strncmp(type, "text/", 5) == 0 ? "string" : "binary"));
+}
+
 static json_t *request_body(const struct route_method *method) {
     json_t *content = json_object();
+    json_t *schema = method->schema  ? method->schema()
+                     : method->takes ? schema_of(method->takes)
+                                     : NULL;
     bool required = true;
-    for (const char *const *type = method->content_types; *type; type++) {
-        const bool is_json = strcmp(*type, "application/json") == 0;
+    for (const char *const *type = method->content_types; *type; type++)
         if (**type)
-            json_object_set_new(content, *type,
-                json_pack("{s:o}", "schema",
-                    is_json && method->schema ? method->schema() : json_object()));
+            json_object_set_new(content, *type, media_json(*type, schema));
         else
             required = false; /* the body may be missing */
-    }
+    json_decref(schema);
     return json_pack("{s:b, s:o}", "required", required, "content", content);
 }
 
-static json_t *responses(const struct route_method *method) {
+static const char *error_shape_of(const struct route *route) {
+    return route->dialect ? route->dialect->error_shape : "Error";
+}
+
+/* `types` are separated by spaces. */
+static json_t *content_json(const char *types, json_t *schema) {
     json_t *content = json_object();
-    for (const char *at = method->answers ? method->answers : "application/json"; *at;
-         at += strspn(at, " ")) {
+    for (const char *at = types; *at; at += strspn(at, " ")) {
         json_t *name = json_stringn(at, strcspn(at, " "));
-        json_object_set_new(content, json_string_value(name), json_object());
+        json_object_set_new(
+            content, json_string_value(name), media_json(json_string_value(name), schema));
+        at += json_string_length(name);
         json_decref(name);
-        at += strcspn(at, " ");
     }
-    return json_pack("{s:{s:s, s:o}, s:{s:s}}", "2XX", "description", "what was asked for",
-        "content", content, "default", "$ref", "#/components/responses/error");
+    return content;
+}
+
+static json_t *responses(const struct route *route, const struct route_method *method) {
+    json_t *json = json_object();
+    const char *types = method->answers ? method->answers : JSON;
+    for (const char *at = method->returns ? method->returns : "200"; *at; types = JSON) {
+        char status[4] = "200";
+        if (isdigit((unsigned char)*at)) {
+            snprintf(status, sizeof(status), "%s", at);
+            at += strlen(status);
+            at += strspn(at, " ");
+        }
+        json_t *schema = *at && *at != ';' ? shape_read(&at) : NULL;
+        json_t *answer = json_pack("{s:s}", "description", "what was asked for");
+        if (strcmp(status, "204") != 0 && strcmp(status, "304") != 0)
+            json_object_set_new(answer, "content", content_json(types, schema));
+        json_object_set_new(json, status, answer);
+        json_decref(schema);
+        at += strcspn(at, ";");
+        at += strspn(at, "; ");
+    }
+    for (int i = 4; i <= 5; i++) {
+        const char status[4] = { (char)('0' + i), 'X', 'X', 0 };
+        json_object_set_new(json, status,
+            json_pack(
+                "{s:o}", "$ref", json_sprintf("#/components/responses/%s", error_shape_of(route))));
+    }
+    return json;
 }
 
 /* Returns an id such as "get_jobs_id_events", which is unique, and a valid name in most
@@ -90,7 +144,9 @@ static json_t *operation(
     const struct route *route, const struct route_method *method, const char *path, bool keys) {
     json_t *json = json_pack("{s:s, s:o, s:o, s:o}", "summary", method->about ? method->about : "",
         "operationId", operation_id(method->name, path), "parameters",
-        parameters(path, method->query), "responses", responses(method));
+        parameters(path, method->query), "responses", responses(route, method));
+    json_object_set_new(
+        json, "tags", json_pack("[s]", route->dialect ? route->dialect->name : "latentd"));
     if (method->content_types)
         json_object_set_new(json, "requestBody", request_body(method));
     if (keys && route->open)
@@ -121,18 +177,22 @@ static json_t *paths_json(bool keys) {
     return paths;
 }
 
-/* Returns the shared components. They describe a native error; dialects have other forms. */
+/* Describes the errors of each dialect. */
+static json_t *errors_json(void) {
+    json_t *json = json_object();
+    const struct route *route;
+    for (size_t i = 0; (route = route_at(i)); i++)
+        json_object_set_new(json, error_shape_of(route),
+            json_pack("{s:s, s:{s:{s:{s:o}}}}", "description",
+                "what was wrong, with which value, and what would be right", "content", JSON,
+                "schema", "$ref", json_sprintf("#/components/schemas/%s", error_shape_of(route))));
+    return json;
+}
+
 static json_t *components_json(void) {
-    json_t *error = json_pack(
-        "{s:s, s:{s:{s:s, s:{s:{s:s}, s:{s:s}, s:{s:s}, s:{s:s}, s:{s:s}}, s:[s, s]}}, s:[s]}",
-        "type", "object", "properties", "error", "type", "object", "properties", "code", "type",
-        "string", "message", "type", "string", "param", "type", "string", "value", "type", "string",
-        "allowed", "type", "string", "required", "code", "message", "required", "error");
-    return json_pack("{s:{s:{s:s, s:s}, s:{s:s, s:s}}, s:{s:{s:s, s:{s:{s:o}}}}}",
-        "securitySchemes", "bearer", "type", "http", "scheme", "bearer", "basic", "type", "http",
-        "scheme", "basic", "responses", "error", "description",
-        "what was wrong, with which value, and what would be right", "content", "application/json",
-        "schema", error);
+    return json_pack("{s:{s:{s:s, s:s}, s:{s:s, s:s}}, s:o, s:o}", "securitySchemes", "bearer",
+        "type", "http", "scheme", "bearer", "basic", "type", "http", "scheme", "basic", "responses",
+        errors_json(), "schemas", shapes_json());
 }
 
 json_t *openapi_json(bool keys) {
@@ -149,4 +209,4 @@ static enum MHD_Result handle(struct exchange *exchange) {
 }
 
 const struct route route_openapi = { .path = "/openapi.json",
-    .methods = { { "GET", .handle = handle, .about = "this document" } } };
+    .methods = { { "GET", .handle = handle, .about = "this document", .returns = "object" } } };

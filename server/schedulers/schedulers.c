@@ -1,5 +1,8 @@
 #include "server/schedulers/schedulers.h"
 
+#include <ctype.h>
+#include <stdio.h>
+
 /* Takes over the reference to `value`. A NULL value (memory was short) makes the whole object fail
  * later. */
 static bool set(json_t *object, const char *key, json_t *value) {
@@ -55,6 +58,20 @@ json_t *scheduler_options_json(enum scheduler_kind kind, const struct pipeline_i
     return NULL;
 }
 
+/* What generators of clients are to call the words: of "dpmsolver++" and "dpmsolver" they would
+ * make one name. */
+static json_t *words_names_json(const char *const *words) {
+    json_t *list = json_array();
+    for (size_t i = 0; words[i]; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%s", words[i]);
+        for (char *at = name; *at; at++)
+            *at = isalnum((unsigned char)*at) ? *at : *at == '+' ? 'p' : '_';
+        json_array_append_new(list, json_string(name));
+    }
+    return list;
+}
+
 json_t *scheduler_choice_schema(void) {
     json_t *names = json_array(), *properties = json_object();
     bool ok = names && properties;
@@ -62,9 +79,12 @@ json_t *scheduler_choice_schema(void) {
         ok = json_array_append_new(names, json_string(scheduler_kind_name(kind))) == 0;
     ok = ok && set(properties, "name", json_pack("{s:s, s:O}", "type", "string", "enum", names));
     for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++)
-        if (scheduler_options[id].from != FILE_ONLY)
-            ok = set(properties, scheduler_options[id].name,
-                option_json(&scheduler_options[id], FIELD_ALL_WORDS, NULL));
+        if (scheduler_options[id].from != FILE_ONLY) {
+            json_t *option = option_json(&scheduler_options[id], FIELD_ALL_WORDS, NULL);
+            if (scheduler_options[id].kind == FIELD_WORD)
+                ok = set(option, "x-enum-varnames", words_names_json(scheduler_options[id].words));
+            ok = set(properties, scheduler_options[id].name, option) && ok;
+        }
     return json_pack("{s:[{s:s, s:o}, {s:s, s:o}]}", "anyOf", "type", "string", "enum", names,
         "type", "object", "properties", properties);
 }

@@ -162,12 +162,27 @@ static bool read_img2img(const struct exchange *exchange, void *out, struct erro
 HANDLER(txt2img)
 HANDLER(img2img)
 
+/* What both take. */
+#define COMMON                                                                                     \
+    "prompt?: string, negative_prompt?: string, seed?: integer, sampler_name?: string|null, "      \
+    "sampler_index?: string, scheduler?: string|null, eta?: number|null, batch_size?: integer, "   \
+    "n_iter?: integer, steps?: integer, cfg_scale?: number, width?: integer, height?: integer, "   \
+    "override_settings?: SdapiOptions, force_task_id?: string|null, send_images?: boolean"
+
 const struct route route_sdapi_txt2img = { .path = "/sdapi/v1/txt2img",
     .dialect = &dialect_sdapi,
     .methods = { { "POST", content_types_json, generation_takes, txt2img, .large = true,
-        .about = "Draws pictures from a text, as AUTOMATIC1111" } } };
+        .about = "Draws pictures from a text, as AUTOMATIC1111", .takes = "{" COMMON ", ...}",
+        .returns = "SdapiImages" } } };
 
 const struct route route_sdapi_img2img = { .path = "/sdapi/v1/img2img",
     .dialect = &dialect_sdapi,
     .methods = { { "POST", content_types_json, generation_takes, img2img, .large = true,
-        .about = "Draws pictures from a text and a picture, as AUTOMATIC1111" } } };
+        .about = "Draws pictures from a text and a picture, as AUTOMATIC1111",
+        .takes = "{init_images: [string], denoising_strength?: number, "
+                 "resize_mode?: integer, include_init_images?: boolean, "
+                 "mask?: string|null, mask_blur?: integer|null, "
+                 "mask_blur_x?: integer, mask_blur_y?: integer, "
+                 "inpainting_fill?: integer, inpainting_mask_invert?: integer, "
+                 "inpaint_full_res?: boolean, inpaint_full_res_padding?: integer, " COMMON ", ...}",
+        .returns = "SdapiImages" } } };

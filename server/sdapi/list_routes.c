@@ -171,33 +171,46 @@ static enum MHD_Result scripts(struct exchange *exchange) {
     return respond_json(exchange, 200, json_pack("{s:[], s:[]}", "txt2img", "img2img"));
 }
 
-#define LIST(name, last_piece, answer, what)                                                       \
+#define LIST(name, last_piece, answer, what, shape)                                                \
     const struct route route_sdapi_##name = { .path = "/sdapi/v1/" last_piece,                     \
         .dialect = &dialect_sdapi,                                                                 \
-        .methods = { { "GET", .handle = answer, .about = what } } }
-#define NOTHING(name, last_piece, answer)                                                          \
-    LIST(name, last_piece, answer, "Nothing: for clients of AUTOMATIC1111 that ask")
+        .methods = { { "GET", .handle = answer, .about = what, .returns = shape } } }
+#define NOTHING "Nothing: for clients of AUTOMATIC1111 that ask"
+#define EMPTY(name, last_piece) LIST(name, last_piece, empty_list, NOTHING, "[object]")
 
-LIST(samplers, "samplers", samplers, "AUTOMATIC1111's samplers that there are");
-LIST(schedulers, "schedulers", schedulers, "AUTOMATIC1111's schedules that there are");
-LIST(models, "sd-models", models, "The checkpoints");
-LIST(loras, "loras", loras, "The LoRAs");
-LIST(memory, "memory", memory, "How much memory the daemon takes");
-LIST(embeddings, "embeddings", embeddings, "The textual inversions");
-LIST(scripts, "scripts", scripts, "No scripts, in two lists");
-NOTHING(cmd_flags, "cmd-flags", empty_object);
-NOTHING(upscalers, "upscalers", empty_list);
-NOTHING(latent_upscale_modes, "latent-upscale-modes", empty_list);
-NOTHING(vae, "sd-vae", empty_list);
-NOTHING(modules, "sd-modules", empty_list);
-NOTHING(hypernetworks, "hypernetworks", empty_list);
-NOTHING(face_restorers, "face-restorers", empty_list);
-NOTHING(realesrgan_models, "realesrgan-models", empty_list);
-NOTHING(prompt_styles, "prompt-styles", empty_list);
-NOTHING(script_info, "script-info", empty_list);
-NOTHING(extensions, "extensions", empty_list);
+LIST(samplers, "samplers", samplers, "AUTOMATIC1111's samplers that there are",
+    "[{name: string, aliases: [string], options: {scheduler?: string, "
+    "second_order?: boolean, brownian_noise?: boolean}}]");
+LIST(schedulers, "schedulers", schedulers, "AUTOMATIC1111's schedules that there are",
+    "[{name: string, label: string, aliases: [string]|null, "
+    "default_rho: number, need_inner_model: boolean}]");
+LIST(models, "sd-models", models, "The checkpoints",
+    "[{title: string, model_name: string, hash: string|null, "
+    "sha256: string|null, filename: string, config: string|null}]");
+LIST(loras, "loras", loras, "The LoRAs",
+    "[{name: string, alias: string, path: string, metadata: object}]");
+LIST(memory, "memory", memory, "How much memory the daemon takes",
+    "{ram: {free: integer, used: integer, total: integer}, "
+    "cuda: {system?: {free: integer, used: integer, total: integer}, "
+    "allocated?: {current: integer}, reserved?: {current: integer}, "
+    "error?: string}}");
+LIST(embeddings, "embeddings", embeddings, "The textual inversions",
+    "{loaded: {*: SdapiEmbedding}, skipped: {*: SdapiEmbedding}}");
+LIST(scripts, "scripts", scripts, "No scripts, in two lists",
+    "{txt2img: [string], img2img: [string]}");
+LIST(cmd_flags, "cmd-flags", empty_object, NOTHING, "{}");
+EMPTY(upscalers, "upscalers");
+EMPTY(latent_upscale_modes, "latent-upscale-modes");
+EMPTY(vae, "sd-vae");
+EMPTY(modules, "sd-modules");
+EMPTY(hypernetworks, "hypernetworks");
+EMPTY(face_restorers, "face-restorers");
+EMPTY(realesrgan_models, "realesrgan-models");
+EMPTY(prompt_styles, "prompt-styles");
+EMPTY(script_info, "script-info");
+EMPTY(extensions, "extensions");
 
 const struct route route_sdapi_refresh_loras = { .path = "/sdapi/v1/refresh-loras",
     .dialect = &dialect_sdapi,
     .methods = { { "POST", sdapi_json_or_none, .handle = refresh_loras,
-        .about = "Reads the folder of LoRAs again" } } };
+        .about = "Reads the folder of LoRAs again", .takes = "{...}", .returns = "null" } } };

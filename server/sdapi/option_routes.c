@@ -122,6 +122,8 @@ static enum MHD_Result post(struct exchange *exchange) {
 
 const struct route route_sdapi_options = { .path = "/sdapi/v1/options",
     .dialect = &dialect_sdapi,
-    .methods = { { "GET", .handle = get, .about = "AUTOMATIC1111's options" },
+    .methods = {
+        { "GET", .handle = get, .about = "AUTOMATIC1111's options", .returns = "SdapiOptions" },
         { "POST", content_types_json, .handle = post,
-            .about = "Sets some of AUTOMATIC1111's options" } } };
+            .about = "Sets some of AUTOMATIC1111's options", .takes = "SdapiOptions",
+            .returns = "null" } } };

@@ -93,4 +93,5 @@ static enum MHD_Result handle(struct exchange *exchange) {
 const struct route route_sdapi_png_info = { .path = "/sdapi/v1/png-info",
     .dialect = &dialect_sdapi,
     .methods = { { "POST", content_types_json, .handle = handle, .large = true,
-        .about = "What a picture's file says of how it was drawn" } } };
+        .about = "What a picture's file says of how it was drawn", .takes = "{image: string, ...}",
+        .returns = "{info: string, items: {*: string}, parameters: object}" } } };

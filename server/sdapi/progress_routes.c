@@ -263,24 +263,30 @@ static enum MHD_Result pending_tasks(struct exchange *exchange) {
 const struct route route_sdapi_progress = { .path = "/sdapi/v1/progress",
     .dialect = &dialect_sdapi,
     .methods = { { "GET", .handle = progress, .about = "How far the caller's oldest request is",
-        .query = "skip_current_image task_id" } } };
+        .returns = "SdapiProgress", .query = "skip_current_image:boolean task_id" } } };
 
 const struct route route_sdapi_interrupt = { .path = "/sdapi/v1/interrupt",
     .dialect = &dialect_sdapi,
     .methods = { { "POST", sdapi_json_or_none, .handle = interrupt,
-        .about = "Ends the caller's oldest request", .query = "task_id" } } };
+        .about = "Ends the caller's oldest request", .query = "task_id", .takes = "{...}",
+        .returns = "{}" } } };
 
 const struct route route_sdapi_skip = { .path = "/sdapi/v1/skip",
     .dialect = &dialect_sdapi,
     .methods = { { "POST", sdapi_json_or_none, .handle = interrupt,
-        .about = "Ends the caller's oldest request", .query = "task_id" } } };
+        .about = "Ends the caller's oldest request", .query = "task_id", .takes = "{...}",
+        .returns = "{}" } } };
 
 const struct route route_internal_progress = { .path = "/internal/progress",
     .dialect = &dialect_sdapi,
     .methods = { { "POST", content_types_json, .handle = internal_progress,
-        .about = "How far one request is" } } };
+        .about = "How far one request is",
+        .takes = "{id_task: string, id_live_preview?: integer, live_preview?: boolean, ...}",
+        .returns = "{active: boolean, queued: boolean, completed: boolean, "
+                   "progress: number|null, eta: number|null, live_preview: string|null, "
+                   "id_live_preview: integer, textinfo: string|null}" } } };
 
 const struct route route_internal_pending_tasks = { .path = "/internal/pending-tasks",
     .dialect = &dialect_sdapi,
-    .methods = {
-        { "GET", .handle = pending_tasks, .about = "Which of the caller's requests wait" } } };
+    .methods = { { "GET", .handle = pending_tasks, .about = "Which of the caller's requests wait",
+        .returns = "{size: integer, tasks: [string]}" } } };

@@ -30,7 +30,7 @@ static json_t *error_json(const struct error *err, const char *code, int *status
     return field_json(err);
 }
 
-const struct dialect dialect_sdapi = { "a1111", error_json };
+const struct dialect dialect_sdapi = { "a1111", error_json, "SdapiError" };
 
 const char *sdapi_model_name(struct http_server *server) {
     struct pipeline_info info;

@@ -113,7 +113,7 @@ export function optionControl(name, option) {
     const kind = option.enum ? "choice" : { boolean: "flag", string: "text", array: "text" }[option.type] ?? option.type;
     const max = option.maximum ?? option.exclusiveMaximum;
     const made = control({ name, kind, label: name.replaceAll("_", " "), help: option.description,
-        values: option.enum, min: option.minimum, max, default: option.default });
+        values: option.enum, min: option.minimum, max, default: option.default ?? option["x-default"] });
     made.root.classList.add("option");
     return made;
 }

@@ -87,7 +87,7 @@ def a_job_goes_from_the_request_to_its_end(folder):
         check(now["metrics"] == {"loss": round(1 / now["step"], 4)}, f"{now['metrics']}")
         end = d.job(job["id"], "?wait=50")
         check(end["state"] == "succeeded", f"{end['state']}")
-        check(end["step"] == 150 and end["result"] == {"adapter": "pretended"} and end["error"] is None,
+        check(end["step"] == 150 and end["result"] == {"adapter": "pretended", "file": "none"} and end["error"] is None,
               f"{end}")
         check(2.9 < end["seconds"] <= time.time() - before and
               end["created_at"] <= end["started_at"] < end["finished_at"], f"{end}")

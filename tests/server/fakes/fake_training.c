@@ -152,7 +152,7 @@ static void work_on(struct training *t, struct job_claim *claim) {
         if (!one_step(t, claim, &plan, step))
             return;
     }
-    job_claim_succeed(claim, strdup("{\"adapter\":\"pretended\"}"));
+    job_claim_succeed(claim, strdup("{\"adapter\":\"pretended\",\"file\":\"none\"}"));
 }
 
 static void *run(void *user) {
