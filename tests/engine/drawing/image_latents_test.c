@@ -147,6 +147,7 @@ static void parse_request(const json_t *item, struct generate_request *request) 
     request->num_images = (int)number(item, "num_images");
     request->num_inference_steps = (int)number(item, "steps");
     request->guidance_scale = number(item, "guidance_scale");
+    request->guidance_scale_given = true;
     request->width = side(item, "size", 0);
     request->height = side(item, "size", 1);
     request->latent_output = true;

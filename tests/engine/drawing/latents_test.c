@@ -71,6 +71,8 @@ static void parse_request(const json_t *item, struct generate_request *request) 
     request->clip_skip = (int)number(item, "clip_skip");
     request->width = (int)number(item, "width");
     request->height = (int)number(item, "height");
+    request->guidance_scale_given = request->guidance_rescale_given = true;
+    request->num_inference_steps_given = request->clip_skip_given = true;
     request->latent_output = true;
     const char *long_prompt = json_string_value(json_object_get(item, "long_prompt"));
     CHECK(!long_prompt || field_from_text(&generate_fields[GENERATE_long_prompt].field, "",
