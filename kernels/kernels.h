@@ -4,7 +4,7 @@
  * A table starts as the plain-C reference (kernels/reference/); a device replaces the entries that
  * it does better (kernels/cpu/, kernels/cuda/). Models never call an entry directly. They use the
  * wrappers of kernels/compute/compute.h, which check every argument first, so an entry may trust
- * its arguments. tests/kcheck compares every entry with the reference.
+ * its arguments. tests/kernels/kcheck/ compares every entry with the reference.
  *
  * Conventions, for every entry:
  *  - tensors are dense, row-major, channels-last; inputs are never written; outputs never alias

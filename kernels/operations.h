@@ -7,7 +7,7 @@
  *  - struct NAME_args, with the formula, in kernels.h (for training: in backward.h);
  *  - NAME_is_right, the check of its arguments, in compute.c (compute_backward.c);
  *  - reference_NAME in kernels/reference/ and cuda_NAME in kernels/cuda/;
- *  - check_NAME in tests/kernels/kcheck_*.c.
+ *  - check_NAME in tests/kernels/kcheck/kcheck_*.c.
  * The CPU uses the reference's operation until kernels/cpu/ has its own (SIMD_OPERATIONS in
  * kernels/cpu/cpu.h).
  */

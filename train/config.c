@@ -574,6 +574,13 @@ static bool may_change(const char *field) {
     return false;
 }
 
+/* A field that the other configuration does not know (its daemon was older) counts there as the
+ * default. A field that had no effect there is left out too; what gave it an effect differs then.
+ */
+static bool is_default(const struct train_field *f, const struct train_config *config) {
+    return f->list == LIST_NONE && f->kind < FIELD_TEXT && field_get(&f->field, config) == f->value;
+}
+
 bool train_config_continues(
     const struct train_config *config, const json_t *then, struct error *err) {
     json_t *now = train_config_to_json(config);
@@ -584,7 +591,8 @@ bool train_config_continues(
         const char *name = fields[i].name;
         const json_t *a = json_object_get(now, name), *b = json_object_get(then, name);
         char now_text[100], then_text[100];
-        if (may_change(name) || (!a && !b) || (a && b && json_equal(a, b)))
+        if (may_change(name) || (!a && !b) || (a && b && json_equal(a, b)) ||
+            (a && !b && is_default(&fields[i], config)))
             continue;
         ok = error_field(err, name, json_describe(a, now_text, sizeof(now_text)),
             "%s, as in the checkpoint that the job goes on from",

@@ -15,7 +15,11 @@
     FIELD_OF(struct generate_request, name),                                                       \
         .given = offsetof(struct generate_request, name##_given),
 #define PLACE_INTEGER PLACE_TEXT
-#define PLACE_NUMBER PLACE_TEXT
+/* A number's member must be a double: nothing else compiles. */
+#define PLACE_NUMBER(name)                                                                         \
+    .offset = _Generic(((struct generate_request *)0)->name, double                                \
+                       : offsetof(struct generate_request, name)),                                 \
+    .size = sizeof(double), .given = offsetof(struct generate_request, name##_given),
 #define PLACE_WORD PLACE_TEXT
 #define PLACE_FLAG PLACE_TEXT
 _Static_assert(GENERATE_FIELD_COUNT <= 64, "assumed has a bit for each");

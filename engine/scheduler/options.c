@@ -9,7 +9,7 @@
     _Generic(((struct scheduler_values *)0)->member, bool                                          \
              : FIELD_FLAG, int                                                                     \
              : FIELD_INTEGER, double                                                               \
-             : FIELD_NUMBER, default                                                               \
+             : FIELD_NUMBER, unsigned                                                              \
              : FIELD_WORD)
 #define OPTION_LINE(id, c_type, member, ...)                                                       \
     [OPTION_##id] = { .name = #member,                                                             \
