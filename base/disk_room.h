@@ -15,9 +15,9 @@
 bool disk_room_check(int fd, uint64_t bytes, const char *what, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Call before a file grows to `size` bytes. If less is reserved, reserves DISK_ROOM_STEP_BYTES more
- * than `size`, but not more than `announced` (0: unknown). *taken is the number of bytes reserved;
- * the caller keeps it and begins with 0. ERROR_NO_SPACE as in disk_room_check. */
+/* Call before a file grows to `size` bytes. If fewer bytes are reserved, reserves up to `size` +
+ * DISK_ROOM_STEP_BYTES, but not beyond `announced` (0: unknown). *taken is the number of bytes
+ * reserved; the caller keeps it and begins with 0. ERROR_NO_SPACE as in disk_room_check. */
 bool disk_room_grow(int fd, uint64_t size, uint64_t announced, uint64_t *taken, const char *what,
     struct error *err) __attribute__((warn_unused_result));
 

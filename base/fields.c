@@ -197,7 +197,7 @@ bool field_value_from_json(const struct field *f, const json_t *json, double *ou
     }
 }
 
-/* A number with nothing before it and nothing behind. */
+/* Parses a text that is a finite number and nothing else, not even spaces. */
 static bool number_from_text(const char *text, double *out) {
     char *end;
     *out = strtod(text, &end);

@@ -1,9 +1,9 @@
 /* Named values with a type, a range or words, a default and a help text: the fields of a request
- * and of a training job, a scheduler's options, a command's options. Each of these is a table of
- * struct field (or of a struct that begins with FIELD_COLUMNS and has columns of its own) that
- * describes the members of one struct. Parsing, range checks, refusals, answers, JSON schemas and
- * the lists in help and docs follow from the table: a new field is one line of it, and the code
- * that uses the member.
+ * and of a training job, a scheduler's options, a command's options. Each of these sets is a table
+ * that describes the members of one struct. Its rows are of struct field, or of a struct that
+ * begins with FIELD_COLUMNS and adds columns of its own. The table drives parsing, range checks,
+ * refusals, answers, JSON schemas and the lists in help and docs. So a new field needs one line in
+ * the table, and the code that uses the member.
  *
  * `base` below is the struct whose members the table describes. */
 #ifndef BASE_FIELDS_H
@@ -35,9 +35,9 @@ enum field_kind {
     bool above_min, below_max; /* min or max itself is not allowed */                              \
     const char *unit;          /* of a number: "seconds"; or NULL */                               \
     int multiple;              /* an integer must be a multiple of it; 0: any */                   \
-    bool zero_is_unset;        /* 0 in the member means "not given", and nobody may give it */     \
+    bool zero_is_unset;        /* 0 in the member means "not given"; a given 0 is refused */       \
     double value;              /* the default: a number, 0 or 1, or an index of `words` */         \
-    const char *note;          /* ends what is allowed in a refusal, after "; "; or NULL */        \
+    const char *note;          /* an error adds it after what is allowed; or NULL */               \
     const char *help;          /* one phrase; for lists, schemas and docs */
 
 struct field {
@@ -67,7 +67,8 @@ void field_set(const struct field *f, void *base, double value);
 /* Sets the default; a text becomes NULL. */
 void field_reset(const struct field *f, void *base);
 
-/* Whether the value is in range and a whole number, a multiple or a word if it has to be. */
+/* Returns whether the value is allowed: in range, and a whole number, a multiple or the index of a
+ * word where the field demands it. */
 bool field_allows(const struct field *f, double value);
 
 /* Writes what is allowed, for an error: "an integer from 1 to 16", "\"cpu\" or \"cuda\"". Bit i of
@@ -88,8 +89,8 @@ json_t *field_value_to_json(const struct field *f, double value);
 json_t *field_number_to_json(double value);
 
 /* Store a value in its member. ERROR_INVALID has the name, the value as given and what is allowed.
- * field_from_text reads what stands on a command line; its error calls the field `param`, and a
- * text is copied. A text that the member holds already is not freed. */
+ * field_from_text parses a command-line argument; its error calls the field `param`, and a text is
+ * copied. The previous text of the member is not freed. */
 bool field_from_json(const struct field *f, const json_t *json, void *base, struct error *err)
     __attribute__((warn_unused_result));
 bool field_from_text(const struct field *f, const char *param, const char *text, void *base,

@@ -41,8 +41,8 @@ static void on_sigbus(int number, siginfo_t *info, void *context) {
         atomic_store(&slots[i].damaged, true);
         return;
     }
-    /* The address is in none of our maps. Restores the previous handler; the access faults again
-     * and reaches it. */
+    /* The address is in none of our maps. Restores the previous handler, which gets the fault when
+     * the access is repeated. */
     sigaction(SIGBUS, &action_before, NULL);
 }
 
@@ -114,8 +114,8 @@ bool file_map_open_fd(int fd, const char *path, struct file_map *out, struct err
 
 void file_map_close(struct file_map *map) {
     if (map->bytes) {
-        /* The slot is freed first: once unmapped, another map may get the same addresses, and a
-         * fault there must find only one slot. */
+        /* The slot must be freed first. After munmap another map may get the same addresses, and
+         * the handler must find only one slot for a fault there. */
         free_slot(map);
         munmap((void *)(uintptr_t)map->bytes, map->size);
     }

@@ -14,8 +14,9 @@
 /* kernels */
 #define TENSOR_MAX_RANK 4
 /* Address space that must be free before OpenMP starts threads (kernels/team.c), and before oneDNN
- * generates a product's code (kernels/cpu/dnnl.c). Both end the process if an allocation fails.
- * oneDNN keeps up to 2 MiB per product, and needs twice that while it generates it. */
+ * generates a product's code (kernels/cpu/dnnl.c). OpenMP and oneDNN end the process if an
+ * allocation fails. oneDNN keeps up to 2 MiB per product, and needs twice that while it generates
+ * the code. */
 #define TEAM_HEADROOM_BYTES ((size_t)8 << 20)
 #define ONEDNN_HEADROOM_BYTES ((size_t)32 << 20)
 /* Shapes of operations that a device's tuner distinguishes (kernels/tuner.h). SD-1.5 has about 130
@@ -51,7 +52,7 @@
 #define DATASET_NAME_MAX_BYTES 128
 #define DATASET_PICTURES_MAX (1 << 20)
 #define DATASET_FILES_MAX (4 << 20)   /* of an archive */
-#define DATASET_EMPTY_FILES_MAX 10000 /* with folders, before an archive's first picture */
+#define DATASET_EMPTY_FILES_MAX 10000 /* and folders, before an archive's first picture */
 /* An archive may unpack to this many times its own size, plus DATASET_INFLATES_BYTES. */
 #define DATASET_INFLATES_TIMES 100
 #define DATASET_INFLATES_BYTES ((uint64_t)1 << 30)
@@ -60,7 +61,7 @@
 #define DATASET_REPEATS_MAX 10000
 #define DATASET_SAMPLES_MAX (1 << 24)          /* in an epoch, with repeats */
 #define DATASET_THREADS_MAX 64                 /* that read pictures */
-#define DATASET_DECODE_BYTES ((size_t)1 << 30) /* for pictures being decoded; one always may */
+#define DATASET_DECODE_BYTES ((size_t)1 << 30) /* of pictures being decoded, or one larger one */
 #define READ_AHEAD_BYTES ((size_t)256 << 20)   /* for decoded pictures that wait */
 #define DATASET_DECODED_AT_ONCE_PX (1 << 26)   /* decoded before a job is accepted: 1 to 2 s */
 #define DATASET_PATH_MAX_BYTES 1024            /* of a picture's path inside its data set */
@@ -106,7 +107,7 @@
 /* engine: adapters (engine/adapters/adapters.h) */
 #define ADAPTER_NAME_MAX_BYTES 128
 #define ADAPTER_FILE_MAX_BYTES ((uint64_t)4 << 30) /* of an uploaded file */
-#define ADAPTER_UPLOAD_PATIENCE_S 5.0 /* after this, another upload may take its name */
+#define ADAPTER_UPLOAD_PATIENCE_S 5.0 /* of silence; then an upload may lose its name */
 #define LORA_MEMORY_MAX_MB (1 << 24)  /* of --lora-memory */
 #define ADAPTER_WEIGHT_MAX 100.0      /* either sign */
 
@@ -166,13 +167,13 @@
 #define SDAPI_CANVASES_MAX_BYTES                                                                   \
     (256u << 20) /* of canvases waiting for their drawn part, all requests (server/sdapi) */
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to read answers while stopping */
-#define HTTP_LAST_WORDS_MS 500             /* more such time, after --drain-timeout */
+#define HTTP_LAST_WORDS_MS 500             /* for clients to read, after --drain-timeout */
 #define HTTP_CONNECTION_BYTES (128u << 10) /* memory for the heads of request and answer */
 #define HTTP_LINGER_MS 5000                /* keep reading after a connection's last answer */
-#define HTTP_LINGER_MAX_BYTES (64u << 20)  /* bytes read in this time */
+#define HTTP_LINGER_MAX_BYTES (64u << 20)  /* bytes read during HTTP_LINGER_MS */
 #define HTTP_THREADS_MIN 2
 #define HTTP_THREAD_CONNECTIONS 126 /* per thread (server/http/library/threads.c) */
-#define HTTP_ENCODERS_MIN 2         /* encoder threads: a quarter of the processors, at least */
+#define HTTP_ENCODERS_MIN 2         /* encoder threads: processors / 4, at least this */
 #define HTTP_ENCODERS_MAX 8
 #define HTTP_LOADERS 2   /* threads that read adapters and compute weights from them */
 #define HTTP_UNPACKERS 2 /* background threads that unpack archives */

@@ -1,5 +1,5 @@
 /* Lists that grow by one item at a time: an array, NULL at first, and the number of its items. The
- * array's room is the next power of two, so that nobody keeps it. */
+ * capacity is not stored, because it is always the next power of two. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 

@@ -11,7 +11,8 @@
 
 #define PATH_BYTES 4096
 
-/* Lowers the result to `bytes` if that is the smallest limit so far; the format says why. */
+/* Lowers the result to `bytes` if that is the smallest limit so far. The text made from `format`
+ * then becomes a->why. */
 static void consider(struct available *a, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -25,7 +26,8 @@ static void consider(struct available *a, size_t bytes, const char *format, ...)
     va_end(args);
 }
 
-/* Considers `limit` less `used`. `idle` bytes of `used` can be reclaimed and do not count. */
+/* Considers what is left of `limit` when `used` bytes of it are in use. `idle` of the used bytes
+ * can be reclaimed and count as unused. */
 static void consider_limit(
     struct available *a, const char *name, uint64_t limit, uint64_t used, uint64_t idle) {
     used = idle < used ? used - idle : 0;
@@ -58,7 +60,7 @@ static bool read_number(const char *path, const char *key, uint64_t *out) {
     return found;
 }
 
-/* Where one version of control groups keeps its numbers. */
+/* The files in which one version of control groups reports memory. */
 struct cgroup_files {
     const char *mount, *limit, *used;
     const char *idle[2]; /* keys in memory.stat: file cache, which can be reclaimed */
@@ -84,8 +86,9 @@ static void consider_group(
     consider_limit(a, name, limit, used, idle);
 }
 
-/* Considers the group and all groups above it. In a container the groups above may be missing, and
- * so may the path that the kernel names. The mount's own folder is then the group. */
+/* Considers the group `of` and all groups above it. In a container, neither the path that the
+ * kernel names nor the groups above it need exist. The folder of the mount itself, which is
+ * considered last, is then the process's group. */
 static void consider_groups(
     struct available *a, const char *root, const struct cgroup_files *files, const char *of) {
     char folder[PATH_BYTES], group[PATH_BYTES];

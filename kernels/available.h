@@ -1,4 +1,4 @@
-/* How much memory this process may still allocate, and which limit says so.
+/* How much memory this process may still allocate, and which limit determines that.
  *
  * The system grants any amount and kills the process later, when the memory is used. Code that is
  * about to allocate much therefore asks here first. The answer is the smallest of

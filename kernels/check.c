@@ -131,7 +131,8 @@ bool check_conv_output(const struct check *k, enum conv_kind kind, const struct 
     want.dtype = dtype;
     for (int i = 1; i <= 2; i++) {
         want.shape[i] = conv_out_size(kind, x->shape[i]);
-        /* The output of an upsampling may be one pixel short, to restore a size that was odd. */
+        /* An upsampling may give one pixel less than twice the size: the size before the model's
+         * downsampling may have been odd. */
         if (kind == CONV_3X3_UP && y->shape[i] == want.shape[i] - 1)
             want.shape[i]--;
         if (want.shape[i] < 1)

@@ -79,7 +79,8 @@ static const struct kernels *open_device(const struct device_choice *choice, str
             *err = why;
         return NULL;
     }
-    /* A machine without a GPU is normal; a GPU that cannot be used is not. */
+    /* It is normal that there is no GPU, or none that this build supports. Any other failure to
+     * open a GPU deserves a warning. */
     if (why.code == ERROR_NOT_FOUND || why.code == ERROR_UNSUPPORTED)
         log_info("computing on the CPU: %s", why.message);
     else

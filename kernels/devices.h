@@ -19,11 +19,12 @@ struct dtype_choice {
 /* Parses "auto", "cpu", "cuda" or "cuda:1". Returns false for any other word and leaves *out
  * untouched. */
 bool device_choice_parse(const char *text, struct device_choice *out);
-/* Parses "auto", "f32", "f16" or "bf16"; otherwise like device_choice_parse. */
+/* Parses "auto", "f32", "f16" or "bf16". Returns false for any other word and leaves *out
+ * untouched. */
 bool dtype_choice_parse(const char *text, struct dtype_choice *out);
 
-/* Returns the table of the chosen device, or NULL with an error. Logs which device is used and, if
- * that is the CPU because no GPU opened, why. */
+/* Returns the table of the chosen device, or NULL with an error. Logs which device is used. If that
+ * is the CPU because no GPU opened, logs the reason too. */
 const struct kernels *devices_open(const struct device_choice *choice, struct error *err);
 
 /* Chooses the dtype in which the device holds weights. ERROR_UNSUPPORTED if the device does not

@@ -201,8 +201,9 @@ struct combine_args {
     struct tensor *y;
 };
 
-/* y[...][c] = (1 - mask[...]) * a[...][c] + mask[...] * b[...][c], f32: inpainting keeps part of a
- * picture and draws the rest. mask: shaped like a, with one channel. y may be a or b. */
+/* y[...][c] = (1 - mask[...]) * a[...][c] + mask[...] * b[...][c], all f32. Inpainting uses it
+ * to keep part of a picture and draw the rest. mask: shaped like a, with one channel. y may be a
+ * or b. */
 struct blend_args {
     const struct tensor *a, *b, *mask;
     struct tensor *y;
@@ -282,8 +283,8 @@ struct recorder {
     /* Between begin and end the entries only record what they would do. Nothing else may be done
      * with the device meanwhile. */
     bool (*begin)(struct error *err);
-    /* Must follow every successful begin, even if a call in between failed. With `out` NULL the
-     * record is discarded. */
+    /* Must follow every successful begin, even if a call in between failed. If `out` is NULL, the
+     * recording is discarded. */
     bool (*end)(struct recording **out, struct error *err);
     /* Queues the whole sequence as its calls would have been queued. */
     bool (*replay)(const struct recording *recording, struct error *err);
@@ -301,7 +302,7 @@ struct device_figures {
     int memory_utilisation_percent;         /* of its memory's bandwidth; -1: unknown */
 };
 
-/* What computes a kind of layer, as text for people. */
+/* Which code computes a kind of layer, as readable text. */
 struct implementation {
     const char *layer, *code; /* "conv 3x3", "oneDNN, bf16" */
 };
@@ -341,9 +342,10 @@ struct kernels {
     /* Whether conv2d may write f32 from a 16-bit x. This is cheaper than a separate op_convert. */
     bool widens;
 
-    /* Lends an arena to the calling thread's entries: until the next call, they take scratch memory
-     * from the top of `arena` (NULL: from elsewhere). The caller releases it. NULL if entries need
-     * no memory besides their tensors. */
+    /* Lends an arena to the entries that the calling thread calls. They take scratch memory from
+     * the arena's top until the thread calls lend again; with NULL they take it from elsewhere. The
+     * caller of lend releases that memory. `lend` itself is NULL if entries need no memory besides
+     * their tensors. */
     void (*lend)(struct arena *arena);
     /* Bits 1 << OPERATION_x of the entries that take scratch memory. These entries are also called
      * while the arena is planning. They then allocate their scratch and prepare what they need, but

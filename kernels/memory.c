@@ -11,8 +11,8 @@
 
 void memory_copy(void *to, const void *from, size_t bytes) {
     const int64_t pieces = (int64_t)((bytes + COPY_PIECE_BYTES - 1) / COPY_PIECE_BYTES);
-    /* Each of COPY_THREADS threads gets one run of pieces. A smaller OpenMP team would not do,
-     * because making it ends the team's other threads. */
+    /* Only COPY_THREADS threads of the team get work, one run of pieces each. Making a smaller team
+     * for this would end the team's other threads. */
     const int64_t run = (pieces + COPY_THREADS - 1) / COPY_THREADS;
     if (pieces < 2) {
         memcpy(to, from, bytes);
@@ -39,7 +39,8 @@ static bool host_alloc(enum memory_pool pool, size_t bytes, void **out, struct e
     if (block == MAP_FAILED)
         return error_set(
             err, ERROR_NO_MEMORY, "the system refused %zu MiB for activations", bytes >> 20);
-    /* Fewer page faults in the first step; a refusal costs nothing. */
+    /* Huge pages mean fewer page faults in the first step. If the system refuses them, nothing is
+     * lost. */
     (void)madvise(block, bytes, MADV_HUGEPAGE);
     *out = block;
     return true;
@@ -73,8 +74,8 @@ static void host_available(struct available *out) {
     available_read("", out);
 }
 
-/* Returns the bytes on the heap: loading weights adds to them, whoever allocates. Activations are
- * not on the heap and are not counted. */
+/* Returns the bytes on the heap, whichever code allocated them. Weights are on the heap.
+ * Activations are not, so they are not counted. */
 static size_t host_used(enum memory_pool pool) {
     if (pool != MEMORY_WEIGHTS)
         return 0;

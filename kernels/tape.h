@@ -21,7 +21,7 @@
  *       tape_advance until TAPE_MIDDLE; write the loss's gradient to tape_gradient(tape, &out);
  *       tape_advance until TAPE_END; this has added to every parameter's gradient
  *
- * One thread at a time, the one that computes.
+ * Only the thread that computes may call these functions.
  */
 #ifndef KERNELS_TAPE_H
 #define KERNELS_TAPE_H

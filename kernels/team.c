@@ -8,16 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Waits, then ends like a thread of a team. This is tried because the first pthread_exit of a
- * process loads the unwinder, and aborts if there is no memory for it. */
+/* The body of a thread that is only tried. Waits until all of them exist, then ends with
+ * pthread_exit, as the threads of a team do. The first pthread_exit of a process loads the
+ * unwinder, and aborts if there is no memory for it. */
 static void *wait_for_the_others(void *gate) {
     pthread_mutex_lock(gate);
     pthread_mutex_unlock(gate);
     pthread_exit(NULL);
 }
 
-/* Starts as many threads at once as the team will have besides this one, with the same stacks, and
- * ends them again. */
+/* Creates as many threads as the team will have besides this one, with the same stacks, so that all
+ * exist at once. Then ends them again. */
 static bool try_threads(int count, pthread_t *threads, struct error *err) {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     int made = 0, refused = 0;
@@ -44,8 +45,8 @@ bool team_start(struct error *err) {
     pthread_t *threads = calloc((size_t)others + 1, sizeof(*threads));
     if (!threads)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %d threads", others);
-    /* Checked before, for what the trial itself loads, and after, for what the team takes besides
-     * stacks. */
+    /* The first check is for what the trial itself loads, the second for what the team takes
+     * besides stacks. */
     const bool ok = available_headroom(TEAM_HEADROOM_BYTES, "starting threads", err) &&
                     try_threads(others, threads, err) &&
                     available_headroom(TEAM_HEADROOM_BYTES, "starting threads", err);

@@ -10,7 +10,7 @@
 bool team_start(struct error *err) __attribute__((warn_unused_result));
 
 /* Makes the calling thread compute alone, without a team, until the value returned here is passed
- * to team_rejoin. For work beside another thread's work, to which it must leave the processors. */
+ * to team_rejoin. For work that must leave the other processors to another thread. */
 int team_leave(void);
 void team_rejoin(int threads);
 

@@ -23,7 +23,7 @@
 enum tuner_verdict {
     TUNER_RIGHT,
     TUNER_WRONG,
-    TUNER_SKIPPED, /* not tried for lack of memory; this is no verdict */
+    TUNER_SKIPPED, /* not tried: too little memory */
 };
 
 struct tuner_result {

@@ -1,7 +1,7 @@
-/* The file with a tuner's measurements: one line for each problem, with the figures, for one
- * identity. It is written completely under another name and then renamed. A file that is damaged,
- * of another version or of another identity counts as empty. A log line then says so and names the
- * parts of the identity that differ. */
+/* The file with a tuner's measurements for one identity, one line for each problem. It is written
+ * completely under another name and then renamed. A file that is damaged, of another version or of
+ * another identity counts as empty. A log line then says so and names the parts of the identity
+ * that differ. */
 #ifndef KERNELS_TUNER_CACHE_H
 #define KERNELS_TUNER_CACHE_H
 
@@ -10,7 +10,7 @@
 struct tuner_entry {
     char key[TUNER_KEY_BYTES];
     char name[TUNER_NAME_BYTES]; /* the fastest right candidate */
-    double us, default_us;       /* of `name` and of the untuned choice (0: that is wrong) */
+    double us, default_us;       /* of `name` and of the untuned choice (0: it is wrong) */
     int candidates, wrong;       /* how many were tried, and how many were wrong or faulted */
 };
 
@@ -32,7 +32,8 @@ bool tuner_cache_path(const char *identity, char *path, size_t size);
 
 /* Fills an initialised cache; leaves it empty if there is no usable file. */
 void tuner_cache_load(struct tuner_cache *cache, const char *path);
-/* Adds an entry, or replaces the one with its key; at most TUNER_SHAPES_MAX entries. */
+/* Adds an entry, or replaces the entry with the same key. Fails if the cache already has
+ * TUNER_SHAPES_MAX entries. */
 bool tuner_cache_put(struct tuner_cache *cache, const struct tuner_entry *entry, struct error *err)
     __attribute__((warn_unused_result));
 const struct tuner_entry *tuner_cache_find(const struct tuner_cache *cache, const char *key);

@@ -40,7 +40,7 @@ static void weigh(const float *in, const float *weights, int taps, int count, fl
             out[i] += weights[k] * in[i + k];
 }
 
-/* Returns false if it is cancelled. So does blur_columns. */
+/* blur_rows and blur_columns return false if they are cancelled. */
 static bool blur_rows(struct picture *p, const float *weights, int radius, float *line, float *sum,
     struct cancel cancel, struct error *err) {
     for (int y = 0; y < p->height; y++) {

@@ -33,8 +33,8 @@ static void on_flush(png_structp png) {
     (void)png;
 }
 
-/* Converts UTF-8 to Latin-1, malloc'd. Returns NULL if a character is not in Latin-1. It is also
- * NULL if there is no memory; the text is then written as iTXt. */
+/* Converts UTF-8 to Latin-1, malloc'd. Returns NULL if a character is not in Latin-1, or if there
+ * is no memory; the text is then written as iTXt. */
 static char *to_latin1(const char *utf8) {
     char *latin1 = malloc(strlen(utf8) + 1), *out = latin1;
     if (!latin1)

@@ -50,15 +50,15 @@ struct slot {
     int64_t retry_ms;
 };
 
-/* The last change heard of a running job whose claim is in no slot (yet). */
+/* The last change reported for a running job whose claim has no slot yet. */
 struct unclaimed {
     int64_t number; /* 0: nothing */
     int attempts;
     enum job_wish wish;
 };
 
-/* Lock order: the queue's mutex, then this one. Never call the queue with this mutex held. A slot's
- * runner never changes. */
+/* Lock order: first the queue's mutex, then `mutex`. Never call the queue with `mutex` held. A
+ * slot's runner never changes. */
 struct dispatcher {
     struct queue *queue;
     struct queue_listener listener;
@@ -351,8 +351,8 @@ static bool is_waits_due(const struct job_claim *claim, int64_t now, int64_t *wa
     return false;
 }
 
-/* Writes one thing of the claim, if something is due. Lowers *wait_ms to the time when the next
- * thing is due. Returns true if something was done. */
+/* Writes one thing that is due for the claim: its wait, an event, a report or its end. Lowers
+ * *wait_ms to the time when the next thing is due. Returns true if something was done. */
 static bool write_one(struct dispatcher *d, struct slot *slot, int64_t now, int64_t *wait_ms) {
     struct job_claim *claim = slot->claim;
     const bool waits_due = is_waits_due(claim, now, wait_ms);

@@ -1,8 +1,8 @@
 /* The dispatcher sits between the queue and the runners of its jobs. One thread claims a job when
  * its runner is free, and writes down what the runner reports. So a runner never waits for the
- * disk, and what cannot be written because the disk is full is retried until it can.
+ * disk. A write that fails because the disk is full is repeated until it succeeds.
  *
- * A runner works on up to `at_once` jobs at a time, and hears of everything by calls that must not
+ * A runner works on up to `at_once` jobs at a time. It is told everything by calls that must not
  * wait. The functions that take a claim never wait either, and any thread may call them.
  */
 #ifndef QUEUE_DISPATCHER_H
@@ -53,8 +53,8 @@ void dispatcher_destroy(struct dispatcher *dispatcher);
 /* Returns the job as it was when it was claimed. */
 const struct job *job_claim_job(const struct job_claim *claim);
 enum job_wish job_claim_wish(const struct job_claim *claim);
-/* Reports that the job only waits for other work until its next report. If the wait is long and the
- * daemon ends during it, the job gets no strike (JOB_STRIKES_MAX). */
+/* Reports that from now until its next report, the job only waits for other work. If the wait is
+ * long and the daemon ends during it, the job gets no strike (JOB_STRIKES_MAX). */
 void job_claim_waits(struct job_claim *claim);
 /* Reports progress. Of two reports in quick succession, the first may be dropped. */
 void job_claim_report(struct job_claim *claim, const struct job_report *report);

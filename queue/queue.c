@@ -749,8 +749,8 @@ bool queue_succeed(
     bool ok = lock_claimed(queue, id, attempt, &job, err) &&
               replace_object(&job.result, result, err);
     if (ok) {
-        /* The last report may be missing. A job killed between its last checkpoint and its end
-         * takes no more steps when it continues. */
+        /* The report of the last step may be missing: a job that was killed between its last
+         * checkpoint and its end takes no more steps when it continues, and so reports none. */
         job.step = job.steps;
         ok = move(queue, &job, JOB_SUCCEEDED, err);
     }

@@ -1,8 +1,8 @@
 /* The queue's rows in a SQLite database: one connection, which the queue's mutex guards.
  *
- * A rollback journal and synchronous=FULL: what COMMIT returned for is on the disk, and the defect
- * of write-ahead logs in versions before 3.51.3 does not concern us. The connection keeps the file
- * locked, so that nobody reads or writes it beside us.
+ * A rollback journal and synchronous=FULL: once COMMIT has returned, its changes are on the disk.
+ * We use no write-ahead log, so the defect of these logs in versions before 3.51.3 does not concern
+ * us. The connection keeps the file locked, so that no other process reads or writes it.
  */
 #include "queue/store.h"
 
@@ -321,7 +321,7 @@ static bool begin(struct sqlite *s, struct error *err) {
     return is_in_place(s, err) && run(s, s->statements[BEGIN], err);
 }
 
-/* Commits if `ok`, and rolls back otherwise or if that fails. */
+/* Commits if `ok`. Rolls back if not, or if the commit fails. */
 static bool end(struct sqlite *s, bool ok, struct error *err) {
     ok = ok && run(s, s->statements[COMMIT], err);
     if (!sqlite3_get_autocommit(s->db))
@@ -587,10 +587,10 @@ static const char next_of_type[] =
     " head.number LIMIT 1)";
 
 /* Counts the jobs that next_of_type would choose before job ?3 of caller ?4, if no running job
- * ended meanwhile. These are all jobs of higher priority, and some of its own priority ?2. There, a
- * caller's k-th job begins when that caller has `lead` + k jobs, and the lower number is served
- * first. If two numbers are equal, the caller with the larger `lead` reached it first, so its last
- * job began earlier and it is served first. */
+ * ended meanwhile. These are all jobs of higher priority, and some of the job's own priority ?2. Of
+ * its own priority, a caller's k-th job (k from 0) begins when that caller has `lead` + k running
+ * jobs, and a job with a lower `lead` + k begins first. If two are equal, the caller with the
+ * larger `lead` is served first, because its last job began earlier. */
 static const char count_before[] =
     "WITH standing AS MATERIALIZED (SELECT q.caller, COUNT(*) AS waiting, MIN(q.number) AS head,"
     " (SELECT COUNT(*) FROM job AS r"

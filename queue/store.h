@@ -1,5 +1,5 @@
-/* The queue's storage (queue/sqlite.c). The rules for what a job may become, and when, are above
- * it, in queue/queue.c, only.
+/* The queue's storage (queue/sqlite.c). The rules for what a job may become, and when, are not here
+ * but in queue/queue.c, which uses the store.
  *
  * One call at a time. Each call that changes something happens as a whole or not at all, and has
  * reached the disk, if there is one, when it returns true.
@@ -47,8 +47,8 @@ struct store_ops {
     bool (*find_next)(
         struct store *store, const char *type, struct job *out, bool *found, struct error *err);
 
-    /* Counts the queued jobs of its type that find_next would return before this job if no running
-     * job ended meanwhile. */
+    /* Counts the queued jobs of the same type that find_next would return before this job if no
+     * running job ended meanwhile. */
     bool (*count_before)(struct store *store, const struct job *job, int *out, struct error *err);
     /* Counts jobs of one type by state; NULL: of all types. */
     bool (*count)(

@@ -41,8 +41,8 @@ static inline double worse_of(double worst, double error) {
 }
 
 /* main returns this if the device under test cannot be opened; `why` is printed. It is 77, which
- * Meson counts as skipped. A build with the emulator always has its device, so there a missing one
- * is a failure, unless the environment disables it. */
+ * Meson counts as skipped. In a build with the emulator a missing device is a failure, unless the
+ * environment disables the device. */
 static inline int check_no_device(const char *why) {
     printf("no device: %s\n", why);
 #ifdef TEST_DEVICE_IS_THERE

@@ -5,9 +5,10 @@
 
 #define KEY_PREFIX "latentd_" /* of keys made by `latentd key`; hexadecimal digits follow */
 
-/* Replaces two things by a *: what follows KEY_PREFIX (in any case, its _ plain or as %5f) if that
- * is 8 hexadecimal digits or more; and the values of query names that usually hold keys, such as
- * ?key=, &api_key= and &token=. The text never grows. Any thread. */
+/* Replaces two things by a *. The first is 8 or more hexadecimal digits after KEY_PREFIX; the
+ * prefix may be in upper or lower case, and its _ may be written as %5f. The second is the value of
+ * a query name that usually holds a key, such as ?key=, &api_key= or &token=. The text never grows.
+ * Any thread. */
 void secrets_mask(char *text);
 
 #endif

@@ -112,7 +112,8 @@ static bool give_way(struct adapters *adapters, struct graveyard *dead) {
     for (size_t i = 0; i < adapters->entry_count; i++) {
         struct adapter_entry *e = adapters->entries[i];
         /* A version from a file outside the folder is kept, because that file may be gone or
-         * replaced by now. Files named by adapters_refer stay in their place. */
+         * replaced by now. A file named by adapters_refer stays where it is, so its version may be
+         * freed. */
         const bool idle = e->version && e->version->references == 1 && e->version->bytes > 0 &&
                           !e->pinned && !e->is_default && (!e->path || e->refers);
         if (idle && (!oldest || e->last_used < oldest->last_used))

@@ -89,7 +89,8 @@ bool adapters_would_wait(
  * as long as the set; a NULL set is fine. Use the UNet's overlay for unet_encode_context too. */
 const struct row_overlay *adapter_set_unet(const struct adapter_set *set);
 const struct row_overlay *adapter_set_text_encoder(const struct adapter_set *set);
-/* Sets with equal keys give the same text encoder output; 0: the base weights alone. */
+/* Returns a key. Sets with equal keys give the same text encoder output; 0: the base weights
+ * alone. */
 uint64_t adapter_set_text_key(const struct adapter_set *set);
 
 /* Returns the adapters_base_id of the checkpoint that the overlays were made for; 0: any
@@ -128,8 +129,8 @@ const char *adapter_state_name(enum adapter_state state); /* "on_disk", "loaded"
 struct adapter_info {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     enum adapter_state state;
-    uint64_t version; /* unique over all names; changes with the file or the checkpoint; 0: not
-                         loaded for it */
+    uint64_t
+        version; /* unique over all names; changes with the file or the checkpoint; 0: not loaded */
     uint64_t file_bytes, resident_bytes;
     int users; /* sets in use that hold the version */
     bool pinned, is_default;
@@ -194,7 +195,7 @@ struct adapter_settings {
     bool has_default; /* the next three members are given */
     bool is_default;  /* true: it applies to requests without `loras` */
     double weight, text_encoder_weight;
-    bool has_pinned, pinned; /* has_pinned: `pinned` is given; true: stays loaded */
+    bool has_pinned, pinned; /* has_pinned: `pinned` given; pinned: stays loaded */
 };
 /* Applies settings. Loads an adapter that becomes pinned or a default. For a default, also makes
  * the copies that it needs beside the other defaults. ERROR_NO_MEMORY if they do not fit; nothing
@@ -246,8 +247,8 @@ bool adapters_refer(struct adapters *adapters, const char *name, const char *pat
 void adapters_forget(struct adapters *adapters, const char *folder, bool gone);
 
 /* Take and give back a device that only one thread at a time may use. The loading threads call
- * them, and the engine thread does around each unit of work; turns are given in the order of
- * asking. Do nothing on the CPU or with NULL. */
+ * these functions, and so does the engine thread around each unit of work. Threads get the device
+ * in the order of asking. The functions do nothing on the CPU or with NULL. */
 void adapters_device_take(struct adapters *adapters);
 void adapters_device_give(struct adapters *adapters);
 

@@ -176,7 +176,7 @@ static struct adapter_entry *refer(struct adapters *adapters, const char *name, 
         error_set(err, ERROR_NO_MEMORY, "no memory for a path");
         return NULL;
     }
-    if (entry) /* with its version number: the file is another */
+    if (entry) /* another file, so it gets a new version number */
         entry_remove(adapters, entry);
     entry = entry_add(adapters, name, err);
     if (!entry) {

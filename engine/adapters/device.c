@@ -1,7 +1,7 @@
-/* Turns on a device that only one thread at a time may use (kernels/memory.h). The engine thread
- * takes the device for one unit of work, a loading thread for one pair or one weight. Turns are
- * given in the order of asking, so neither thread waits for more than one piece of the other's
- * work. On the CPU nothing waits. */
+/* Lets threads take turns with a device that only one thread at a time may use (kernels/memory.h).
+ * The engine thread takes the device for one unit of work, a loading thread for one pair or one
+ * weight. Turns are given in the order of asking, so neither thread waits for more than one piece
+ * of the other's work. On the CPU nothing waits. */
 #include "engine/adapters/internal.h"
 
 static bool is_shared(const struct adapters *adapters) {

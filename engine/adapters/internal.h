@@ -35,7 +35,7 @@ struct placed_pair {
 /* One loaded file: its pairs, and the modules from which copies are made. Immutable except for the
  * counts. */
 struct adapter_version {
-    struct adapter_version *next_dead; /* list of a graveyard */
+    struct adapter_version *next_dead; /* next in a graveyard */
     uint64_t id;
     int references;            /* held by its name, by sets, and by threads that use it */
     int users;                 /* sets in use */
@@ -55,7 +55,8 @@ struct adapter_version {
 };
 
 /* Takes over `fd` and checks the whole file. If fd is -1, opens `path`, which is otherwise only
- * used in messages. Places nothing; *bytes is about the memory that version_place will take. */
+ * used in messages. Copies nothing to the device. *bytes estimates the memory that version_place
+ * will take. */
 bool version_open(const struct adapters *adapters, int fd, const char *path,
     struct adapter_version **out, size_t *bytes, struct error *err)
     __attribute__((warn_unused_result));
@@ -127,7 +128,7 @@ bool identity_read(int fd, struct file_identity *out); /* `fd`: an open regular 
 struct adapter_entry {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     char *path;  /* owned: a file outside the folder; NULL: NAME.safetensors in the folder */
-    bool refers; /* from adapters_refer: the file at `path` stays as long as the name */
+    bool refers; /* made by adapters_refer: the file stays at `path` */
     uint64_t id; /* version number of the last loaded file; 0: never loaded */
     struct file_identity identity;   /* of the last loaded file */
     struct file_identity seen;       /* of the file that was read last */

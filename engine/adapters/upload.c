@@ -22,7 +22,7 @@ struct adapter_upload {
     int fd;
     uint64_t announced, written; /* bytes; announced 0: unknown */
     uint64_t taken;              /* bytes reserved on the disk (base/disk_room.h) */
-    bool is_own;                 /* by a training job, which has reserved disk space */
+    bool is_own;                 /* by the daemon itself: may use the whole disk */
 };
 
 static bool too_large(uint64_t bytes, struct error *err) {

@@ -6,7 +6,7 @@
 #define TERMS_MAX (LATENT_COLOURS_CHANNELS_MAX + 1)
 
 /* Draws squares of 16 px in the upper half for detail, and of 32 px in the lower half for flat
- * colours. Each latent of a VAE like SD 1.5's depends on about 10 latents around it. */
+ * colours. A VAE like SD 1.5's computes a latent from the pixels of about 10 latents around it. */
 void latent_colours_fill(float *picture) {
     uint32_t state = 1;
     float colours[LATENT_COLOURS_PX / 16][LATENT_COLOURS_PX / 16][3];

@@ -270,7 +270,8 @@ static struct need *find_need(struct model_stages *m, const struct need *like) {
 }
 
 /* Returns the memory need of one part for the images in the rehearsal. Measures it unless it is
- * remembered. A need with overlays or vectors depends on them, so it is measured each time. */
+ * remembered. If the images have overlays or their texts have vectors, the need depends on these,
+ * so it is measured each time. */
 static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r, struct need *out,
     struct error *err) {
     *out = (struct need){
@@ -504,8 +505,8 @@ static struct slab *free_slab(struct model_stages *m) {
     }
 }
 
-/* Returns the most images of one size in progress at once: the images of a call, and as many again
- * that wait while others are drawn. */
+/* Returns how many images of one size may be in progress at once: those of one call, and as many
+ * again that wait for a later call. */
 static int images_max(struct model_stages *m, const struct resolved_request *r) {
     const int wanted = 2 * call_images(m, r);
     return wanted < 4 ? 4 : wanted > SAMPLER_MAX_IMAGES ? SAMPLER_MAX_IMAGES : wanted;
@@ -693,8 +694,8 @@ static bool is_call_before(const struct model_stages *m, struct image *const *im
            memcmp(m->call, images, sizeof(struct image *) * (size_t)count) == 0;
 }
 
-/* Measures the call once for each overlay, used in all rows. The largest result is enough for any
- * mixture of the overlays. */
+/* Measures the call once for each overlay, as if every row used that overlay. The largest result is
+ * enough for any mixture of the overlays. */
 static bool measure_call(struct model_stages *m, struct image *const *images, int count,
     size_t *bytes, struct error *err) {
     const struct slab *slab = slab_of(m, images[0]);

@@ -23,7 +23,8 @@ struct choice {
     int callers; /* callers with images, at most UNET_CALL_MAX_IMAGES */
 };
 
-/* Returns the number of rows in the call, or only of `caller`'s images if it is not NULL. */
+/* Returns the number of rows in the call. If `caller` is not NULL, counts only the rows of that
+ * caller's images. */
 static int rows_of(const struct choice *c, const struct policy_call *call, const uint64_t *caller) {
     int rows = 0;
     for (int i = 0; i < call->count; i++) {

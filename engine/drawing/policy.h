@@ -4,14 +4,14 @@
  * images. The request with the least work left is served first, which minimises the mean waiting
  * time. A fraction of the time since its arrival is subtracted, so that no request waits for ever:
  * a request with w seconds of work left can only be overtaken by requests that arrive within w /
- * POLICY_AGEING after it. A priority multiplies the work left. There is no special rule for a
- * decode, which is the last piece of an image's work, or for sizes. The first image in the order
+ * POLICY_AGEING after it. A priority multiplies the work left. Sizes and decodes have no special
+ * rules; a decode is the last piece of an image's work. The first image in the order
  * decides what the call does, and later images that fit into the same call join it.
  *
  * The rank orders one caller's requests; turns (engine/drawing/turns.h) merge the requests of
  * several callers into one order. An image joins a call only if the call slows no other caller in
  * it beyond its share: with n callers, a call takes at most n times as long as it would with the
- * images of any one of them. A call takes more images only if this lowers its time per image. On a
+ * images of any one of them. A call takes more images only if this lowers its time per row. On a
  * device that gains nothing from wider calls, requests wait less on average if images are drawn one
  * after the other (POLICY_GAIN). */
 #ifndef ENGINE_DRAWING_POLICY_H

@@ -303,8 +303,9 @@ static void preview_picture(struct studio *studio, struct drawing *d, int index)
 
 /* --- choosing the next call --- */
 
-/* Returns the flops left. Before the request's pictures are encoded, only their encoding counts: it
- * takes little time, and afterwards its images can join the calls of others. */
+/* Returns the flops left for a drawing. Before the request's pictures are encoded, only their
+ * encoding counts. Encoding takes little time, and after it the drawing's images can join the calls
+ * of others. */
 static double work_left(const struct drawing *d) {
     const struct resolved_request *r = d->request;
     const double decodes = (r->asked.latent_output ? 0 : r->images - d->pictures_done) +
@@ -395,13 +396,13 @@ static void count_work(struct studio *studio, double flops, double seconds) {
     turns_move_clock(&studio->turns, flops);
 }
 
-/* The pace of a width is forgotten after this many calls of other widths: other programs may have
- * started or stopped using the device. */
+/* The pace of a width is forgotten after this many calls of other widths, because by then other
+ * programs may have started or stopped using the device. */
 #define PACE_CALLS 500
-/* A shorter call is not recorded, because its time is not the device's. */
+/* A shorter time is not recorded, because the device cannot have done the call's work in it. */
 #define PACE_LEAST_S 1e-4
-/* Expected time per row of a call whose width has no known pace, as a part of the time per row at
- * the next smaller width. It is low enough that the width is tried. */
+/* Expected time per row at a width without a known pace, as a fraction of the time per row at the
+ * next smaller width with one. The fraction is low enough that the unknown width is tried. */
 #define UNKNOWN_SHARE 0.85
 
 /* Records how long a call with `rows` rows took. Paces are of one image size; a call of another
@@ -526,9 +527,9 @@ static enum stage_begun begin_picture(
     return begun;
 }
 
-/* Begins the new images of a call in order. If one does not fit into memory, it leaves the call
- * with all new images after it, so that later ones cannot overtake it. Returns false if a drawing
- * has failed, with the drawing in *failed and the error in *err. */
+/* Begins the new images of a call in order. If an image does not fit into memory, it and all new
+ * images after it are removed from the call, so that later images cannot overtake it. Returns false
+ * if a drawing has failed, with the drawing in *failed and the error in *err. */
 static bool begin_new(
     struct studio *studio, struct policy_call *call, struct drawing **failed, struct error *err) {
     int count = 0;

@@ -2,9 +2,10 @@
  * calls with other images.
  *
  * A request may be admitted at any time and never waits for others just to share a call. Each call
- * of studio_work does one unit of work. This is a UNet call for the images that policy_choose
- * selects (engine/drawing/policy.h), before which new images get their texts and noise; or one
- * decode; or encoding the pictures of a request. Requests end between units of work: they are done,
+ * of studio_work does one unit of work. A unit is one decode, the encoding of a request's pictures,
+ * or one UNet call for the images that policy_choose selects (engine/drawing/policy.h). New images
+ * get their texts and noise before their first UNet call. Requests end between units of work: they
+ * are done,
  * failed, cancelled or timed out. The end of one request never affects the others: a failed call is
  * repeated for each of its images alone. Only a lost device ends all requests.
  *

@@ -26,8 +26,8 @@ bool vae_stage_has_tiles(const struct vae *vae, int64_t height, int64_t width);
  * host. A dry run reads and writes neither. */
 void vae_stage_decode(
     struct compute *c, const struct vae_stage *stage, const float *latents, float *image);
-/* Decodes latents like vae_stage_decode, to 8-bit RGB rounded as in diffusers. An error if a value
- * is not finite. */
+/* Does what vae_stage_decode does, but writes 8-bit RGB, rounded as in diffusers. An error if a
+ * value is not finite. */
 void vae_stage_draw(
     struct compute *c, const struct vae_stage *stage, const float *latents, uint8_t *pixels);
 /* Encodes image, f32 [height][width][3] in -1..1, to moments, f32 [h][w][2 c]. Both are on the

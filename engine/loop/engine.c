@@ -232,8 +232,8 @@ static void let_background_wait(struct engine *engine) {
     engine->background_waits = true;
 }
 
-/* Returns the background if it waits for time. Otherwise, or if the engine stops, `work` is
- * NULL. */
+/* Returns the background if it is waiting for its next piece. If it is not, or if the engine stops,
+ * `work` in the result is NULL. */
 static struct engine_background waiting_background(struct engine *engine) {
     struct engine_background background = { 0 };
     pthread_mutex_lock(&engine->lock);
@@ -274,7 +274,7 @@ static bool settle(const struct engine_model *model, struct error *err) {
 
 /* The state of taking turns between the background and the requests. */
 struct turns {
-    double owed_s; /* time of its share that it has not had yet */
+    double owed_s; /* time that is owed to the background */
     bool had_last; /* the background did the last unit */
 };
 
@@ -459,7 +459,7 @@ bool engine_start_thread(struct engine *engine, pthread_t *thread, const char *n
     void *(*start)(void *user), struct error *err) {
     /* Only the main thread handles signals, except those that a thread's own work raises. SIGBUS
      * must not be blocked: reading a weight file that was cut short (base/file_map.h) raises it,
-     * and if blocked it ends the process. Threads that kernels start inherit this mask. */
+     * and a blocked SIGBUS ends the process. Threads that kernels start inherit this mask. */
     static const int own[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL };
     sigset_t all, before;
     sigfillset(&all);
@@ -665,8 +665,8 @@ static bool check_model(
         engine->model_root ? "; PUT /model switches to another of GET /models" : "");
 }
 
-/* Returns the current model, held for a request; NULL and an error if no request is accepted or it
- * names another model. */
+/* Returns the current model, held for a request. Returns NULL and sets the error if the engine
+ * accepts no requests, or if this request names another model. */
 static struct engine_model *hold_current(
     struct engine *engine, const struct generate_request *request, struct error *err) {
     pthread_mutex_lock(&engine->lock);

@@ -25,7 +25,7 @@ struct pipeline {
     struct adapters_base base; /* owns its checkpoint until the registry takes it */
     json_t *scheduler_json;
     char *model_path;
-    struct generate_request defaults; /* the daemon's before the checkpoint's */
+    struct generate_request defaults; /* those of the daemon, else of the checkpoint */
     json_t *defaults_json;            /* generate_defaults_json of them */
     struct resolve_figures figures;   /* arguments of resolve_request */
     struct pipeline_info info;
@@ -175,7 +175,8 @@ static bool read_scheduler(struct pipeline *p, struct error *err) {
     return true;
 }
 
-/* The daemon's defaults, and for other fields those that the checkpoint brings. */
+/* Reads the daemon's defaults. Fields for which the daemon has none get the checkpoint's
+ * defaults. */
 static bool read_defaults(
     struct pipeline *p, const struct pipeline_options *options, struct error *err) {
     struct generate_request own;

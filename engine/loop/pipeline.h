@@ -92,8 +92,8 @@ bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures
 
 /* Returns the registry of adapters. Any thread may use it until the pipeline is destroyed. */
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline);
-/* Takes over the registry that this pipeline shares, by adapters_rebase, which calls `switched`.
- * The other pipeline can no longer use it. Waits. */
+/* Takes over the shared registry from the other pipeline, which can no longer use it. Calls
+ * adapters_rebase, which calls `switched`. Waits. */
 void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user);
 
 /* Returns the textual inversions. Any thread may use them until the pipeline is destroyed. */

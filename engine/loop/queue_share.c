@@ -91,7 +91,7 @@ void queue_share_look(struct queue_share *share, uint64_t caller, double left_s)
     }
 }
 
-/* Requests that arrived after the last look count with the mean work of a request. */
+/* Each request that arrived after the last look counts as the mean work of a request. */
 static double left_s(const struct queue_share *share, const struct queue_caller *of) {
     const int since = of->there - of->looked_at;
     return of->left_s + (since > 0 ? since * share->request_s : 0);

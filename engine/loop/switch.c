@@ -523,9 +523,9 @@ static enum entry enter(struct engine *engine, const char *name, struct error *e
     return ENTRY_NEW;
 }
 
-/* Call with the lock held. Decides whether the old model must be unloaded first: if the memory
- * available is less than the new model needs. Fails if the new model does not fit even then, or if
- * a job needs the old one. */
+/* Call with the lock held. Decides whether the old model must be unloaded first. It must if the new
+ * model needs more memory than is available. Fails if the new model does not fit even then, or if a
+ * job needs the old one. */
 static bool decide(struct engine *engine, const struct pipeline_size *size,
     const struct available *left, struct error *err) {
     const struct engine_model *current = engine->current;

@@ -40,7 +40,7 @@ struct training {
     enum stage stage;
     struct job_claim *claim; /* valid unless STAGE_FREE */
     bool ending, engine_ended;
-    bool has_news;   /* of the engine or of the job's wish, for a job that waits to be opened */
+    bool has_news;   /* the engine or the job's wish has changed */
     bool cache_grew; /* a job has ended, here or before the daemon started */
     /* Owned, or NULL: the folder of a job with new checkpoints, and that of a job with new
      * validation pictures. */
@@ -255,7 +255,7 @@ static void on_stepped(void *user, const struct train_record *record, int64_t st
     free(text);
 }
 
-/* Gives the other thread a folder, or takes it from there. */
+/* The next two functions pass a folder to the other thread, and take a folder that was passed. */
 static void pass_on(struct training *t, char **to, char *folder) {
     pthread_mutex_lock(&t->lock);
     free(*to);
@@ -458,7 +458,7 @@ static void publish(struct training *t) {
     job_claim_succeed(let_go(t), text); /* takes over `text` */
 }
 
-/* Whether to open the job now: once the engine has a model, or if the job is wanted back. */
+/* Whether open_next can proceed now: the engine has a model, or the job was asked to stop. */
 static bool may_open(struct training *t) {
     return engine_has_model(t->options.engine) || job_claim_wish(t->claim) != JOB_GO_ON;
 }
@@ -502,7 +502,8 @@ static void trim_cache(struct training *t) {
     free(cache);
 }
 
-/* Waits for work of this thread. `late`: the job that is to be opened waits for news. */
+/* Waits until this thread has work. `late`: the claimed job could not be opened yet, and is tried
+ * again only after news. */
 static enum stage wait_for_work(struct training *t, bool late) {
     pthread_mutex_lock(&t->lock);
     while (!t->ending && !t->has_news && t->stage != STAGE_TO_PUBLISH && !t->changed_folder &&
@@ -624,7 +625,7 @@ bool training_create(
     };
     engine_set_background(options->engine, &background);
     engine_listen(options->engine, &t->listener);
-    note_news(t); /* from before we listened */
+    note_news(t); /* changes made before engine_listen */
     if (failed)
         error_set_thread(err, failed);
     else if (dispatcher_add(options->dispatcher, &runner, err)) {

@@ -16,7 +16,7 @@ struct training_options {
     const char *folder;            /* borrowed: parent of the jobs' folders and the cache */
     uint64_t cache_max_bytes;      /* limit of FOLDER/cache between jobs (train/examples/cache.h) */
     const char *dataset_root;      /* borrowed; NULL: there is no training */
-    const char *tokenizer_dir;     /* borrowed; as the engine's; NULL: the checkpoint's */
+    const char *tokenizer_dir;     /* borrowed; the engine's; NULL: the checkpoint's */
     double share;                  /* engine_background.share */
 };
 

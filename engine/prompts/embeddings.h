@@ -59,8 +59,9 @@ const char *embedding_set_folder(const struct embedding_set *set); /* NULL: no f
 size_t embedding_set_count(const struct embedding_set *set);
 const struct embedding *embedding_set_at(const struct embedding_set *set, size_t index);
 
-/* Returns the embedding whose name's tokens begin `tokens`; of several, the one with the longest
- * name. *used is the number of its tokens. NULL if there is none. */
+/* Returns the embedding whose name, as tokens, is the beginning of `tokens`. If there are several,
+ * returns the one with the longest name. *used is the number of tokens in the name. NULL if there
+ * is none. */
 const struct embedding *embedding_set_match(
     const struct embedding_set *set, const int32_t *tokens, size_t count, size_t *used);
 /* Returns the words for tokenizer_encode_words, which replaces each by its embedding's first_id;

@@ -99,8 +99,8 @@ static bool vector_plan_fill(
     return true;
 }
 
-/* Encodes a text with vectors. The call is not recorded, because each text has them in other
- * places. */
+/* Encodes a text with vectors. The call is not recorded, because the vectors are in different
+ * places in each text. */
 static void run_with_vectors(
     struct compute *c, const struct text_encoding *e, const struct run *r) {
     const int64_t most = c->dry_run ? r->context.shape[0] * r->context.shape[1] : e->text->vectors;

@@ -98,8 +98,8 @@ bool generate_defaults_set(
     return field_from_text(&f->field, param, text + length + 1, out, err);
 }
 
-/* Whether the request says nothing of the field. A field that code has set without marking it as
- * given differs from the built-in default. */
+/* Whether the request leaves the field open. A field that code has set without marking it as given
+ * is not open either: its value differs from the built-in default. */
 static bool is_open(const struct generate_field *f, struct generate_request *request) {
     if (request->assumed >> (f - generate_fields) & 1)
         return true;

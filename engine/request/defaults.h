@@ -17,19 +17,20 @@
 bool generate_defaults_load(const char *model_path, struct generate_request *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Sets one from text of the form FIELD=VALUE, in a request after generate_request_init. Errors call
- * it `param`. */
+/* Sets one default in *out, which generate_request_init has prepared, from a text of the form
+ * FIELD=VALUE. Errors call the text `param`. */
 bool generate_defaults_set(const char *param, const char *text, struct generate_request *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Fills in every field of `request` that was not given and has the built-in default or one of the
- * client's API, and marks it as given. A size is not
- * filled in beside a picture or latents, which have one. `defaults` may be NULL. */
+/* Fills in each field of `request` that was left open: its value is the built-in default or the
+ * default of the client's API. Marks these fields as given. A size is not filled in if there is a
+ * picture or latents, because these have a size. `defaults` may be NULL. */
 bool generate_defaults_apply(const struct generate_request *defaults,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 
-/* What a request gets that leaves everything out: {"guidance_scale": 2.5, ...}, the built-in
- * default where `defaults` (may be NULL) has none. A new reference; NULL when memory is short. */
+/* Returns the values that a request gets for the fields that it leaves out: {"guidance_scale": 2.5,
+ * ...}. A field without a value in `defaults` (may be NULL) gets its built-in default. A new
+ * reference; NULL when memory is short. */
 json_t *generate_defaults_json(const struct generate_request *defaults);
 
 #endif

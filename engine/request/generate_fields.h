@@ -1,10 +1,11 @@
 /* Every field of a request for pictures, in one table, named as in diffusers.
  *
  * A field of a plain type is one line of GENERATE_FIELDS and the code that uses its member of
- * struct generate_request. The bodies of POST /generate, of jobs and of Hugging Face's route, the
- * fields that OpenAI's routes take beside their own, the flags of `latentd generate`, range checks,
- * refusals, the parameters in answers and in pictures, the JSON schemas and docs/fields.md follow
- * from the line. Fields of other types have kind OTHER: their members stand in struct
+ * struct generate_request. The line also defines how the field appears in the bodies of POST
+ * /generate, of jobs and of Hugging Face's route, beside the own fields of OpenAI's routes, and
+ * among the flags of `latentd generate`. It drives range checks, refusals, the parameters in
+ * answers and in pictures, the JSON schemas and docs/fields.md. Fields of other types have kind
+ * OTHER: their members stand in struct
  * generate_request, and server/generation/generate_json.c reads them. */
 #ifndef ENGINE_REQUEST_GENERATE_FIELDS_H
 #define ENGINE_REQUEST_GENERATE_FIELDS_H
@@ -30,11 +31,11 @@ enum {
 
 /* When a field is among the parameters of an answer. */
 enum field_echo {
-    ECHO_ALWAYS,     /* also in each picture's own file */
-    ECHO_SET,        /* likewise, if it is not the default */
-    ECHO_WITH_IMAGE, /* likewise, if there is an init_image */
-    ECHO_ANSWER,     /* in an answer only: it says nothing about a single picture */
-    ECHO_ANSWER_SET, /* likewise, if it is not the default */
+    ECHO_ALWAYS,     /* in the answer and in each picture's file */
+    ECHO_SET,        /* answer and file, if it is not the default */
+    ECHO_WITH_IMAGE, /* answer and file, if there is an init_image */
+    ECHO_ANSWER,     /* only in the answer: says nothing about a single picture */
+    ECHO_ANSWER_SET, /* only in the answer, if it is not the default */
     ECHO_NEVER,
 };
 
@@ -115,7 +116,7 @@ struct generate_field {
     const char *sdapi;    /* AUTOMATIC1111's name of it; NULL: the same */
     const char *flag;     /* of `latentd generate`; NULL: the name, with dashes */
     bool by_model;        /* a checkpoint may bring a default (defaults.h) */
-    bool no_flag;         /* `latentd generate` has none for it, or one of its own */
+    bool no_flag;         /* no flag in `latentd generate`, or a special one */
     const char *standard; /* the default in words, where it is no constant; or NULL */
 };
 

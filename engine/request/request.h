@@ -43,9 +43,9 @@ struct picture_file {
 /* The modes that take a picture of another size, for messages. */
 #define RESIZE_MODES_THAT_FIT "\"default\" (resize it) or \"crop\" (resize and crop it)"
 
-/* A zeroed request after generate_request_init is valid except for the missing prompt. The members
- * of GENERATE_FIELDS' plain types are TYPE NAME and bool NAME_given; strings are owned. Sizes are 0
- * where they are those of init_latents or init_image, or the model's own. */
+/* A zeroed request after generate_request_init is valid except for the missing prompt. A field of a
+ * plain type in GENERATE_FIELDS has two members here: TYPE NAME and bool NAME_given; strings are
+ * owned. A size of 0 is taken from init_latents or init_image, or is the model's own. */
 struct generate_request {
     char **prompts; /* owned, [prompt_count]; 0 prompts with prompt_embeds */
     int prompt_count;

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRID 1e6         /* points per unit of sigma: both samplers' tolerance */
+#define GRID 1e6         /* points per unit of sigma, as in k-diffusion */
 #define SIGMA_MAX 0x1p33 /* doubles above this are further apart than grid points */
 #define DEPTH_MAX 56     /* halvings from SIGMA_MAX down to the grid */
-#define POOL_WORDS 24    /* of the seed sequence, as in both samplers */
+#define POOL_WORDS 24    /* of the seed sequence, as in k-diffusion */
 #define AHEAD 4          /* number of draws kept ready */
 
 /* The increment W(high) - W(low) that one evaluation needs. */

@@ -99,7 +99,8 @@ static bool is_finite(const struct scheduler_evaluation *evaluation) {
     return finite;
 }
 
-/* What the sampler could not execute, in words, or NULL. `kept`: the slots written so far. */
+/* Returns, in words, why the sampler could not execute the update; NULL if it can. `kept`: which
+ * slots have been written so far. */
 static const char *check_update(const struct scheduler_evaluation *evaluation,
     const struct scheduler_update *update, bool kept[SCHEDULER_SLOTS]) {
     int count = 0;
@@ -130,8 +131,8 @@ static const char *check_evaluation(
     return wrong;
 }
 
-/* An error of the configuration, not of the class. Epsilon prediction divides by
- * sqrt(alphas_cumprod), which zero terminal SNR makes 0. */
+/* Reports an error of the configuration, not of the class. With zero terminal SNR
+ * sqrt(alphas_cumprod) ends at 0, and epsilon prediction divides by it. */
 bool scheduler_refuse_division(
     const struct scheduler_config *config, float timestep, struct error *err) {
     const struct scheduler_values *values = &config->values;

@@ -44,8 +44,8 @@ SCHEDULERS(SCHEDULER_CLASS)
 
 const struct scheduler_class *scheduler_get_class(enum scheduler_kind kind);
 
-/* Makes a plan like scheduler_plan_create_from, of any class, registered or not. ERROR_INTERNAL for
- * a plan that the sampler cannot execute. */
+/* Does what scheduler_plan_create_from does, but for any class, registered or not. ERROR_INTERNAL
+ * for a plan that the sampler cannot execute. */
 bool scheduler_class_plan(const struct scheduler_class *class,
     const struct scheduler_config *config, int num_inference_steps, int first_step,
     struct scheduler_plan **out, struct error *err) __attribute__((warn_unused_result));

@@ -84,8 +84,8 @@ static void rescale_zero_snr(float *betas, int count, float *alphas_cumprod) {
     cumulate(betas, count, alphas_cumprod);
 }
 
-/* With zero terminal SNR, the last alphas_cumprod of 0 is replaced by float16's smallest number, as
- * in diffusers' sigma-space classes. */
+/* With zero terminal SNR the last alphas_cumprod is 0. It is replaced by float16's smallest number,
+ * as in diffusers' sigma-space classes. */
 static void fill_sigmas(bool zero_snr, struct noise_schedule *schedule) {
     for (int i = 0; i < schedule->num_train_timesteps; i++) {
         bool last = i == schedule->num_train_timesteps - 1;

@@ -105,7 +105,8 @@ struct ancestral_sigmas {
     float down, up;
 };
 struct ancestral_sigmas ancestral_step(float from, float to);
-/* Computes an ancestral step that replaces only the share `eta` of that noise; 0: none. */
+/* Computes an ancestral step that replaces only the share `eta` of that noise; eta 0: no noise is
+ * replaced. */
 struct ancestral_sigmas ancestral_step_eta(float from, float to, float eta);
 
 /* Return entry i of a list of `count` sigmas between two levels. sigma_beta uses beta_quantile. */

@@ -1,9 +1,10 @@
-/* Draws the class pictures that prior preservation lacks. The job's models draw them before they
- * change, as POST /generate draws class_prompt with its defaults at the job's resolution. They
- * become FOLDER/drawn-K.png, K from 0. Picture K has the seed seed + K, so that a resumed job draws
+/* Draws the class pictures that prior preservation lacks. The job's models draw these pictures
+ * before training changes the models, as POST /generate would draw class_prompt with its defaults
+ * at the job's resolution. The pictures are written to FOLDER/drawn-K.png, K from 0. Picture K has
+ * the seed seed + K, so that a resumed job draws
  * only those that are missing.
  *
- * One thread at a time, the one that computes. */
+ * Only the thread that computes may use a struct class_pictures. */
 #ifndef ENGINE_TRAINING_JOB_CLASS_PICTURES_H
 #define ENGINE_TRAINING_JOB_CLASS_PICTURES_H
 

@@ -1,5 +1,5 @@
-/* Checks before a full fine-tune begins whether the disk has room for it: each checkpoint takes
- * gigabytes. */
+/* Checks before a full fine-tune begins whether the disk has room for its checkpoints, which take
+ * gigabytes each. */
 #include "engine/training_job/internal.h"
 
 #include "base/file.h"

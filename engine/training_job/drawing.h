@@ -16,14 +16,14 @@ struct drawing_models { /* all borrowed */
     int default_px;               /* side of a picture without a given size */
 };
 
-/* A zeroed one can be finished. It stays where it is while a request is under way. */
+/* A zeroed struct can be finished. The struct must not move while it has a request. */
 struct drawing {
     struct arena *arena;         /* owned */
     struct model_stages *stages; /* owned */
     struct studio *studio;       /* owned */
     struct resolve_figures figures;
-    /* The request: `asked` from drawing_resolve to drawing_forget, `drawn` once it has ended, with
-     * `result` or `error`. */
+    /* `asked`: there is a request, from drawing_resolve to drawing_forget. `drawn`: the request has
+     * ended, with `result` or `error`. */
     struct resolved_request request;
     bool asked, drawn, cancelled;
     struct generate_result result;

@@ -88,9 +88,9 @@ bool training_job_load_encoders(void *user, struct error *err) __attribute__((wa
 bool training_job_save_model(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
-/* memory.c: checks the memory for the models before they are loaded, and the memory for training
- * after the trainer has planned, but has used little of it. ERROR_NO_MEMORY says how much is needed
- * and how much is available. */
+/* memory.c: checks the memory for the models before they are loaded. Checks the memory for training
+ * once the trainer has planned it, before the trainer uses most of it. ERROR_NO_MEMORY says how
+ * much is needed and how much is available. */
 bool training_job_models_fit(const struct training_job *t, const struct checkpoint *c,
     enum dtype dtype, struct error *err) __attribute__((warn_unused_result));
 struct training_room { /* memory available before the trainer was made */
@@ -123,8 +123,8 @@ bool training_job_begin_validation(struct training_job *t, struct error *err)
 /* Does one piece of the validation in progress. */
 bool training_job_advance_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
-/* Swaps the trainer's own values back in for the average. Call after a validation, or when one is
- * interrupted. */
+/* Puts the trainer's own values back in place of the average. Call after a validation, or when one
+ * is interrupted. */
 bool training_job_leave_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -28,7 +28,7 @@ bool training_job_models_fit(
                        parameters_of(c, COMPONENT_TEXT_ENCODER);
     const size_t models = own * dtype_size(dtype);
     /* Counts the whole VAE, although only its encoder is loaded. The encoder is less than half of
-     * it, but encoding needs more memory than the other half. */
+     * the VAE, but encoding itself needs more memory than the rest of the VAE would take. */
     const size_t vae = parameters_of(c, COMPONENT_VAE) * sizeof(float);
     struct available left;
     char parts[160];

@@ -16,8 +16,8 @@ struct scalars {
     size_t count;
 };
 
-/* Adds a value unless it is NaN or infinite: TensorBoard then shows no point, or no curve at
- * all. */
+/* Adds a value unless it is NaN or infinite. TensorBoard then shows no point for this step, and no
+ * curve if the value is never finite. */
 static void add_scalar(struct scalars *s, const char *tag, double value) {
     if (isfinite(value))
         s->items[s->count++] = (struct events_scalar){ tag, (float)value };

@@ -1,7 +1,7 @@
 /* A fine-tuning job from its description to its files. It consists of the data set, the models in
  * the requested precision, the trainer (train/trainer.h), and a folder of its own:
  *
- *   config.json          the description, with everything decided
+ *   config.json          the description, with all defaults filled in
  *   dataset.json         what was found in the data set
  *   metrics.jsonl, events.out.tfevents.*   a line for each step (train/report/)
  *   checkpoint-STEP/     to resume from, each with its adapter

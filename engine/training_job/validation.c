@@ -83,7 +83,7 @@ static bool ask(struct validation *v, struct error *err) {
            drawing_admit(&v->drawing, err);
 }
 
-/* `why`: the reason if it was not drawn. */
+/* `why`: the reason if the prompt's pictures were not drawn. */
 static void next_prompt(struct validation *v, const struct error *why) {
     if (why->code != ERROR_NONE)
         log_warning(

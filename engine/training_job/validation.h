@@ -1,5 +1,5 @@
-/* Draws validation pictures. During training, the job's own models draw each of its
- * validation_prompts in their current state, always with the same seeds. The pixels equal those of
+/* Draws validation pictures. During training, the job's models, in their current state, draw each
+ * of the validation_prompts, always with the same seeds. The pixels equal those of
  * POST /generate with the adapter of that step and the same values. Drawing does not change the
  * training.
  *
@@ -8,7 +8,7 @@
  * Once all are there, VALIDATION_LIST (folder.h) is written into the step's folder. A picture that
  * cannot be drawn or written is missing, with a warning in the log.
  *
- * One thread at a time, the one that computes. */
+ * Only the thread that computes may use a struct validation. */
 #ifndef ENGINE_TRAINING_JOB_VALIDATION_H
 #define ENGINE_TRAINING_JOB_VALIDATION_H
 

@@ -37,8 +37,8 @@ static bool begin_pictures(struct training_job *t, double loss, struct error *er
     return training_job_leave_validation(t, err);
 }
 
-/* `measured` is the loss of this step if it is already recorded: it is not measured and recorded
- * again. NAN: not recorded. */
+/* `measured`: the loss of this step if it is already recorded; it is then not measured again. NAN:
+ * not recorded. */
 static bool begin(struct training_job *t, double measured, struct error *err) {
     if (!trainer_swap_average(t->trainer, err))
         return false;

@@ -53,7 +53,7 @@ bool arena_reserve(struct arena *arena, size_t bytes, struct error *err) {
         return error_set(err, ERROR_NO_MEMORY,
             "%zu MiB of activations are needed and %zu MiB are available (%s)", bytes >> 20,
             (left.bytes + arena->reserved) >> 20, left.why);
-    /* Release the old block first, so that the two never exist at the same time. */
+    /* Release the old block before the new one is allocated, so that never both exist. */
     arena->memory->release(MEMORY_ACTIVATIONS, arena->base, arena->reserved);
     arena->base = NULL;
     arena->reserved = 0;
@@ -69,7 +69,7 @@ bool arena_reserve(struct arena *arena, size_t bytes, struct error *err) {
 void *arena_alloc(struct arena *arena, size_t bytes) {
     if (bytes > SIZE_MAX / 4)
         return NULL;
-    /* At least one unit, so that no two live allocations have the same address. */
+    /* Take at least ALIGNMENT bytes, so that no two live allocations have the same address. */
     bytes = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
     if (arena->planning) {
         size_t offset = arena->planned;

@@ -1,7 +1,8 @@
 /* Argument checks for the wrappers of training's operations (backward.h). */
 #include "kernels/check.h"
 
-/* An argument for are_apart; t is NULL if the call does not have it. A NULL name ends a list. */
+/* An argument for are_apart. t is NULL if the call has no such tensor. An entry whose name is NULL
+ * ends a list. */
 struct named {
     const char *name;
     const struct tensor *t;

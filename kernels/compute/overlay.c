@@ -661,10 +661,10 @@ static void run_activated(struct compute *c, const struct overlay *o, const stru
     arena_release(c->arena, mark);
 }
 
-/* Sets *count to the number of rows from `first` on that one call can compute. They all use the
- * same weight for `target`, and the same for `other` unless that is NULL. If `after` is set,
- * something follows the terms: then all rows have terms or none has. Returns whether they have
- * terms (false if `after` is not set). */
+/* Sets *count to the number of rows from `first` on that one call can compute. These rows use the
+ * same weight for `target`, and the same weight for `other` unless `other` is NULL. `after`:
+ * something is computed after the terms are added; then either all of these rows have terms or none
+ * has. Returns whether they have terms; always false without `after`. */
 static bool next_run(const struct overlay *o, const struct packed *target,
     const struct packed *other, bool after, int64_t first, int64_t *count) {
     const bool terms = after && has_terms(o, first, target);
@@ -676,7 +676,7 @@ static bool next_run(const struct overlay *o, const struct packed *target,
     return terms;
 }
 
-/* tensor_rows in *rows; NULL stays NULL. */
+/* Stores tensor_rows(t, first, count) in *rows and returns `rows`. Returns NULL if t is NULL. */
 static const struct tensor *rows_of(
     const struct tensor *t, int64_t first, int64_t count, struct tensor *rows) {
     if (t)
@@ -707,7 +707,8 @@ static void run_linear(struct compute *c, const struct overlay *o, const struct 
         add_low_rank(c, o, target, 0, args->x, args->y);
 }
 
-/* For a y of a wider dtype than x: sums convolution and terms in x's dtype, then converts. */
+/* Computes a y whose dtype is wider than that of x: sums the convolution and its terms in x's
+ * dtype, then converts the sum. */
 static void run_widened(struct compute *c, const struct overlay *o, const struct conv2d_args *a,
     int64_t row, const struct packed *target) {
     const size_t mark = arena_mark(c->arena);

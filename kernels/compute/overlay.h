@@ -13,8 +13,9 @@
  *   unet_forward(unet, c, ...);
  *
  * A row that does not change a weight is computed exactly as without an overlay. A row's bits do
- * not depend on the other rows. A row's replacement is computed first (or the base weight if it has
- * none), its terms are added to that, and activation and GEGLU come last. A residual may be added
+ * not depend on the other rows. For each row, the product with the row's replacement (or with the
+ * base weight if the row has none) is computed first. Then the row's terms are added. Activation
+ * and GEGLU come last. A residual may be added
  * before the terms.
  *
  * Memory: a call with an overlay may take more of the arena than one without. On the CPU, the
@@ -33,8 +34,8 @@
 
 struct low_rank_pair;
 
-/* Creates a pair from copies of two factors for n outputs of `target`. Which outputs is decided
- * when the pair is used. The factors lie in host memory as f32, f16 or bf16: down [rank][k] or
+/* Creates a pair from copies of two factors, for n outputs of `target`; row_overlay_add_low_rank
+ * says for which ones. The factors lie in host memory as f32, f16 or bf16: down [rank][k] or
  * [rank][k][1][1], for a 3x3 convolution [rank][k][3][3]; up [n][rank] or [n][rank][1][1]. `name`
  * is the layer's name in error messages. */
 bool low_rank_pair_create(const char *name, const struct packed *target, int64_t n,
@@ -76,12 +77,13 @@ bool row_overlay_add_low_rank(struct row_overlay *overlay, const struct packed *
     int64_t first, const struct low_rank_pair *pair, float scale, struct error *err)
     __attribute__((warn_unused_result));
 /* Uses `replacement` instead of `target` from now on; both have the same kind and shape. The
- * overlay borrows it as long as it exists. */
+ * overlay borrows `replacement` until the overlay is destroyed. */
 bool row_overlay_replace(struct row_overlay *overlay, const struct packed *target,
     const struct packed *replacement, struct error *err) __attribute__((warn_unused_result));
 
 /* Uses `scale` and `shift`, f32 [c] in the device's memory, instead of the parameters of the group
- * or layer norm whose scale is `gamma`. The overlay borrows all three as long as it exists. */
+ * or layer norm whose scale is `gamma`. The overlay borrows all three tensors until the overlay is
+ * destroyed. */
 bool row_overlay_replace_norm(struct row_overlay *overlay, const struct tensor *gamma,
     const struct tensor *scale, const struct tensor *shift, struct error *err)
     __attribute__((warn_unused_result));
@@ -93,10 +95,10 @@ struct overlay {
     int count;
 };
 
-/* For use inside kernels/: an overlay's terms, in the memory of a device that reads them there. The
- * addresses stay the same for all overlays that change the same weights of the same rows. A
- * recording made with one such overlay can thus be replayed with another one, whatever their
- * factors, ranks and scales. */
+/* For use inside kernels/: an overlay's terms in device memory, for devices whose kernels read the
+ * terms from there. The addresses stay the same for all overlays that change the same weights of
+ * the same rows. A recording made with one such overlay can thus be replayed with another one,
+ * whatever their factors, ranks and scales. */
 struct overlay_tables;
 
 bool overlay_tables_create(const struct kernels *kernels, struct overlay_tables **out,

@@ -69,8 +69,8 @@ void recordings_destroy(struct recordings *recordings) {
     free(recordings);
 }
 
-/* Returns the sequence's entry. If there is none, frees the entry that was unused for longest and
- * returns it. */
+/* Returns the sequence's entry. If there is none, frees the least recently used entry and returns
+ * that one. */
 static struct entry *find(struct recordings *r, const struct arena *arena, const void *key,
     size_t key_bytes, const struct overlay_key *overlay,
     void (*run)(struct compute *c, const void *user)) {
@@ -91,8 +91,8 @@ static struct entry *find(struct recordings *r, const struct arena *arena, const
     return oldest;
 }
 
-/* Runs the sequence while the device records it. On failure returns false with the reason in *err:
- * nothing was executed, and c is unchanged. */
+/* Calls the sequence's operations while the device records them; nothing is executed. On failure
+ * returns false with the reason in *err, and c is unchanged. */
 static bool record(
     struct compute *c, struct recordings *r, struct entry *e, const void *user, struct error *err) {
     const double before = c->flops;

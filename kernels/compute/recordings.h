@@ -1,10 +1,9 @@
-/* Sequences of operations that a device replays as a whole. A few sequences are kept. A new one
- * replaces the one
- * that was unused for longest. All are dropped when the arena's memory changes.
+/* Sequences of operations that a device replays as a whole. A few sequences are kept. A new
+ * sequence replaces the least recently used one. All are dropped when the arena's memory changes.
  *
- * The first call of a sequence runs it, the second records it, and all later calls replay it: by
- * the second call, an entry has done the work that it does once per shape (choosing a kernel,
- * loading its code).
+ * The first call of a sequence runs it. The second call records it and replays the recording, and
+ * all later calls replay it. Recording waits for the second call, because in the first call the
+ * operations do work that is needed only once per shape (choosing a kernel, loading its code).
  *
  * Belongs to one arena and one thread.
  */
@@ -21,7 +20,8 @@ void recordings_destroy(struct recordings *recordings);
 /* Drops all recordings and frees their device memory; sequences are recorded anew. Accepts NULL. */
 void recordings_clear(struct recordings *recordings);
 
-/* Runs `run(c, user)`. The device may record its operations and replay them as one at a later call.
+/* Runs `run(c, user)`. The device may record the operations that `run` calls, and replay them as a
+ * whole at a later call.
  *
  * `key` (at most RECORDING_KEY_MAX bytes, no padding) and `run` must determine which operations
  * `run` calls, with which addresses and scalars: models, sizes, and the addresses of tensors that

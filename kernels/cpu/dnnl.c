@@ -4,11 +4,12 @@
  *
  * Row independence: a primitive computes one row of the batch (its tokens, or one image) and is
  * called once per row. Primitives are made at the first call with a shape and kept with the
- * weight, CACHE_MAX of them. The weight is laid out once for a typical shape; should another shape
- * want another layout, the weight is laid out anew and the kept primitives go.
+ * weight, CACHE_MAX of them. The weight is laid out once, for a typical shape. If another shape
+ * wants another layout, the weight is laid out anew and the kept primitives are destroyed.
  *
- * Gradients of the input come from the same weights, which are laid out the other way round in
- * scratch memory by each call: a second copy would be as large as the model.
+ * Gradients of the input are computed with the same weights. Each call copies them to scratch
+ * memory in the layout that the gradient needs. This copy is not kept, because the copies of all
+ * layers would be as large as the model.
  *
  * A mutex allows one call at a time, because each call sets the addresses in the kept primitives'
  * memories.
@@ -29,8 +30,8 @@
 
 #define ALIGNMENT 64
 #define CACHE_MAX 8
-#define TYPICAL_SIZE 32 /* height and width; squared: tokens */
-#define GEGLU_ROWS 128  /* tokens per product that waits for its gate */
+#define TYPICAL_SIZE 32 /* height and width; tokens: its square */
+#define GEGLU_ROWS 128  /* tokens per product of a GEGLU layer */
 #define MEMORIES 5      /* source, weights, bias, destination, scratchpad */
 
 /* What a primitive computes: `h` x `w` pixels, or `h` tokens. */
@@ -38,7 +39,7 @@ struct shape {
     int64_t h, w;
     enum activation activation;
     bool sum;  /* adds to the destination */
-    bool back; /* the gradient from dy to dx; h and w are those of dx */
+    bool back; /* computes dx from dy; h and w are those of dx */
 };
 
 struct cached {
@@ -296,7 +297,7 @@ static bool describe_conv(const struct dnnl_layer *l, const struct shape *shape,
     dnnl_primitive_desc_t forward = *out;
     if (ok && shape->back) {
         *out = NULL;
-        if (shape->sum) { /* oneDNN cannot add here: it writes f32, which is added later */
+        if (shape->sum) { /* oneDNN writes f32 here; back_rows adds it to dx */
             md_finish(&md[0]);
             ok = md_init(&md[0], 4, x, DTYPE_F32, dnnl_nhwc, err);
         }
@@ -413,8 +414,8 @@ static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struc
     return true;
 }
 
-/* Makes the reorder of the weights from their own layout to the one that a primitive from dy to dx
- * wants. */
+/* Makes the reorder that brings the weights from their own layout into the one that a primitive
+ * from dy to dx wants. */
 static bool make_turn(
     struct dnnl_layer *l, struct cached *c, const_dnnl_memory_desc_t wanted, struct error *err) {
     static const int exchanged[2] = { 1, 0 };
@@ -446,7 +447,8 @@ static bool is_plain(dnnl_primitive_desc_t description) {
            strncmp(name, "ref", 3) == 0;
 }
 
-/* A gradient turns the weight of the layer's own form (make_turn) and has no bias. */
+/* Creates the primitive of a shape. A primitive for a gradient has no bias, and it has a reorder
+ * (make_turn) that copies the layer's weights into the layout that the primitive wants. */
 static bool cached_create(
     struct dnnl_layer *l, const struct shape *shape, struct cached **out, struct error *err) {
     const bool back = shape->back, conv_back = back && l->geometry.kernel;
@@ -529,8 +531,8 @@ static bool execute(struct dnnl_layer *l, struct cached *c, const void *x, const
 static bool dnnl_start(struct error *err) {
     if (shared.stream)
         return true;
-    /* Refused if other code in the process has already used oneDNN. That code's setting then
-     * stays. */
+    /* oneDNN refuses this if other code in the process has already used it. The setting of that
+     * code then stays. */
     if (!shared.engine)
         (void)dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)cpu_level()->dnnl_isa);
     if (!shared.engine &&

@@ -82,8 +82,8 @@ static bool layers_rewrite(
     return layer->engine->rewrite(layer, weight, bias, err);
 }
 
-/* Returns the layer behind a weight. If x has another dtype than the weight multiplies, sets the
- * error and returns NULL. */
+/* Returns the layer behind a weight. If x has another dtype than the one that this weight is
+ * multiplied with, sets the error and returns NULL. */
 static struct layer *layer_for(
     const struct packed *weight, const struct tensor *x, struct error *err) {
     struct layer *layer = (struct layer *)weight;
@@ -115,8 +115,8 @@ static bool as_reference(
     return layers_unpack(packed, out->weight, NULL, err);
 }
 
-/* Computes dx with plain loops on the unpacked weight, for layers that the engine has no fast code
- * for. oneDNN has none for a few odd numbers of channels. */
+/* Computes dx with plain loops on the unpacked weight, for layers whose gradient the engine cannot
+ * compute fast. With oneDNN these are layers with a few unusual numbers of channels. */
 static bool plain_linear_dx(const struct linear_backward_args *args, struct error *err) {
     struct linear_backward_args plain = { .dy = args->dy, .dx = args->dx };
     struct reference_packed weight;

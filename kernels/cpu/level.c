@@ -21,7 +21,8 @@ static const struct own_attention pairs = { "bf16 pairs", attention_pairs_takes,
 static const struct own_attention tiles = { "AMX tiles", attention_tiles_takes, attention_tiles };
 #endif
 
-/* Two test programs have levels of processors other than the present one (kernels/meson.build). */
+/* Two test programs have additional levels, which test the code for processors that the machine
+ * does not have (kernels/meson.build). */
 #if defined(TWINS) /* attention on plain-C twins of the instructions */
 static const struct own_attention pairs_twin = { "bf16 pairs' twin", attention_pairs_takes,
     attention_pairs_twin };

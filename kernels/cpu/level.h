@@ -23,7 +23,7 @@ enum layer_code {
 
 /* An attention in bf16 that uses instructions of this level only. */
 struct own_attention {
-    const char *name; /* text for people */
+    const char *name; /* for messages */
     bool (*takes)(const struct attention_args *args);
     bool (*compute)(
         const struct attention_args *args, struct error *err); /* call only if `takes` is true */

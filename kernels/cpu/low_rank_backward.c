@@ -13,7 +13,7 @@
 
 #include <omp.h>
 
-#define READERS_MAX 4 /* most outputs that read a token under one tap (upsampling) */
+#define READERS_MAX 4 /* outputs that read a token under one tap, at most */
 
 /* The sizes and buffers of one call. */
 struct plan {

@@ -32,8 +32,8 @@ struct matmul_weight {
 
 /* Returns `weight` transposed, so that it maps its outputs to its inputs. n, k and panel_count are
  * those of the transposed product. The result reads the panels of `weight`, which is borrowed.
- * `zeros` serves as bias and as the pixel outside the image, and must be long enough for both
- * directions. */
+ * `zeros` serves as bias and as the pixel outside the image. It must be long enough for the inputs
+ * and for the outputs of `weight`. */
 static inline struct matmul_weight matmul_turned(
     const struct matmul_weight *weight, const float *zeros, int width) {
     return (struct matmul_weight){ .panels = weight->panels,
@@ -51,8 +51,9 @@ static inline struct matmul_weight matmul_turned(
  * [1][m][1][k]. `upsample`:
  * the image read is x enlarged by nearest neighbour to h_out x w_out.
  *
- * With a turned weight it computes the gradient of such a call's x, with that call's stride,
- * padding and upsample: `x` is dy and `y` is dx. With upsampling, a pixel of dx is the sum over the
+ * A call with a turned weight computes the gradient of the x of a forward call, with the forward
+ * call's stride, padding and upsample. Here `x` is dy and `y` is dx. With upsampling, a pixel of dx
+ * is the sum over the
  * pixels to which the same pixel of x was copied.
  */
 struct matmul_job {

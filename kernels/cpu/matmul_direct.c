@@ -204,7 +204,7 @@ static void turn_part(
         }
 }
 
-/* Copies `count` inputs of the turned weight that are side by side in a panel, for PANEL
+/* Transposes `count` inputs of the turned weight, which lie side by side in a panel, for PANEL
  * outputs. */
 static void turn_run(const void *panels, bool bf16, int64_t at, int64_t next, int64_t count,
     int64_t lanes, float *out) {

@@ -1,6 +1,6 @@
 /* group_norm and layer_norm. Both compute the variance in a second pass over data that is still in
- * the cache. It is taken around the mean of that data, so that a mean far from zero costs no
- * precision. */
+ * the cache. The deviations are measured from the mean of that data, so that a mean far from zero
+ * costs no precision. */
 #include "kernels/cpu/norm_moments.h"
 #include "kernels/cpu/scratch.h"
 

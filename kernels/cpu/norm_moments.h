@@ -19,7 +19,7 @@ struct moments {
     double count, mean, squares;
 };
 
-/* Chan's update: a becomes the moments of both. */
+/* Chan's update: *a becomes the moments of the elements of *a and *b together. */
 static inline void merge(struct moments *a, const struct moments *b) {
     double count = a->count + b->count, delta = b->mean - a->mean;
     a->mean += delta * (b->count / count);

@@ -237,7 +237,7 @@ static bool direct_bf16(struct matmul_job job, struct error *err) {
 }
 
 /* Returns scratch bytes that are enough for the whole batch and for any part of it. A part may be
- * divided into other tiles, and then needs more than the whole. */
+ * divided into tasks of other sizes, and may then need more bytes than the whole batch. */
 static size_t winograd_scratch(
     const struct matmul *matmul, const struct matmul_job *job, int tile) {
     size_t most = 0;

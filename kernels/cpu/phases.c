@@ -74,7 +74,7 @@ static bool phases_pack(const struct tensor *weight, const struct tensor *bias, 
         phases_destroy(&p->layer);
         return false;
     }
-    /* The caller of an engine's pack sets these; for the parts, the caller is this function. */
+    /* An engine's pack leaves `kind` to its caller. For p->whole the caller is this function. */
     p->whole->packed.kind = kind;
     p->layer.packed.bytes = p->whole->packed.bytes + sizeof(*p);
     for (int i = 0; i < PHASES; i++)

@@ -92,7 +92,8 @@ INLINE vf vf_abs(vf x) {
     return (vf)((vi)x & 0x7fffffff);
 }
 
-/* clang's ThreadSanitizer ignores accesses of more than 16 bytes, so we report them to it. */
+/* clang's ThreadSanitizer ignores accesses of more than 16 bytes, so we report these accesses to
+ * it. */
 #ifdef __clang__
 #define TELLS_THREAD_SANITIZER __has_feature(thread_sanitizer)
 #else
@@ -206,8 +207,8 @@ INLINE void transpose(vu x[LANES]) {
     }
 }
 
-/* Loads or stores elements i.. of memory that has only `count` elements left from there. With
- * `accumulate`, a store adds to the memory. Call with a constant dtype. */
+/* Loads or stores LANES elements from i on, or only the first `count` of them if `count` is less.
+ * With `accumulate`, a store adds to the memory. Call with a constant dtype. */
 INLINE vf load_up_to(const void *p, enum dtype dtype, int64_t i, int64_t count) {
     return count >= LANES ? load_as(p, dtype, i) : load_some(p, dtype, i, count);
 }

@@ -6,17 +6,21 @@
  * element (summed over input channels, so t * t matrix products), and transformed back. That is
  * t * t / m / m multiplications an output instead of 9: 4 for m = 2 and 2.25 for m = 4.
  *
- * m = 4 interpolates at 0, +-5/8, +-3/2 and infinity: the error of one convolution is 4 times that
- * of the direct sum, where the usual points 0, +-1, +-2 give 10 times; m = 2 gives 1.5 times.
+ * m = 4 interpolates at 0, +-5/8, +-3/2 and infinity. The error of one convolution is then 4 times
+ * that of the direct sum; with the usual points 0, +-1, +-2 instead, it would be 10 times. With m =
+ * 2 it is 1.5 times.
  *
- * Nearest upsampling costs nothing here: it is a different index of the input pixel. Its gradient
- * sums two by two pixels of a tile before they are stored. A gradient's filters are transposed, a
+ * Nearest upsampling costs nothing here, because only the index of the input pixel changes. The
+ * gradient of upsampling sums two by two pixels of a tile before they are stored. A gradient's
+ * filters are transposed, a
  * square of inputs and outputs at a time, before they are transformed.
  *
- * There are two ways, chosen by the size of all transformed filters U (four times the weight):
- *  - U is small (FUSED_BYTES): U is made once, and a task computes a few tiles from input to output
+ * There are two ways, chosen by the size of all transformed filters U (for m = 4, four times the
+ * weight) and by the number of tiles:
+ *  - U is small (FUSED_BYTES) and all threads have enough tiles: U is made once, and a task
+ *    computes a few tiles from input to output
  *    pixels; nothing in between leaves the second-level cache.
- *  - U is large: tiles are taken in chunks whose transformed input V stays in the third-level
+ *  - otherwise: tiles are taken in chunks whose transformed input V stays in the third-level
  * cache, and a task takes CHUNK_PANELS panels of output channels: it transforms their filters for
  *    CHUNK_K inputs at a time, multiplies, and transforms back.
  */
@@ -104,7 +108,7 @@ struct plan {
     bool enlarge;                    /* x is read as if enlarged two by two */
     bool pool;                       /* two by two pixels are summed into one of y */
     int64_t h, w;                    /* size of the image that is cut into tiles */
-    int64_t tiles_y, tiles_x, tiles; /* `tiles` counts those of all rows */
+    int64_t tiles_y, tiles_x, tiles; /* `tiles`: the tiles of all rows */
     bool fused;
     int64_t chunk;         /* tiles in V */
     int64_t part;          /* tiles per task */
@@ -376,8 +380,8 @@ INLINE void run_fused(int m, bool bf16, const struct plan *plan) {
     }
 }
 
-/* Computes the panels from `panel` on for `count` slots of the chunk, from `slot` on. The chunk's
- * slot 0 is tile `first`. */
+/* Runs one task of a chunk: computes the panels from `panel` on for `count` tiles, from tile first
+ * + slot on. `first` is the chunk's first tile. */
 INLINE void run_panels(int m, bool bf16, const struct plan *plan, int64_t first, int64_t slot,
     int64_t count, int64_t panel) {
     const int points = (m + 2) * (m + 2);

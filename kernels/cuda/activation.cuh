@@ -22,7 +22,7 @@ __device__ __forceinline__ float short_gelu(float x) {
     return fmaf(fabsf(half), erf, half);
 }
 
-/* gelu, as precise as T. */
+/* gelu, with the precision that a result of type T needs. */
 template <class T> __device__ __forceinline__ float gelu_as(float x) {
     return sizeof(T) == 2 ? short_gelu(x) : gelu(x);
 }

@@ -84,8 +84,8 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
         cudaGetErrorName(status));
 }
 
-/* Never launched; only its attributes are read. They are those of every kernel here. On a chip that
- * this build has no code for, it has none. */
+/* Never launched. Its attributes tell which code the device has loaded, which is the same for all
+ * kernels here. Reading them fails on a chip that this build has no code for. */
 static __global__ void probe() {
 }
 

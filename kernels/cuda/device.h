@@ -33,8 +33,7 @@ struct cuda_properties {
     int index;
     char name[64];
     int capability; /* 10 * major + minor: 75, 80, 90, ... */
-    int code; /* the same for the loaded code: lower than capability if this build has no code for
-                 the chip, which then translates older PTX */
+    int code;       /* of the loaded code; lower than capability if translated from older PTX */
     int multiprocessors;
     bool no_overlap, no_clusters;  /* LATENTD_CUDA_OVERLAP=0, LATENTD_CUDA_CLUSTERS=0 */
     size_t shared_bytes_per_block; /* with cudaFuncSetAttribute's opt-in */
@@ -97,9 +96,9 @@ bool cuda_upload(void *to, const void *from, size_t bytes, struct error *err)
 extern const struct device_memory cuda_memory;
 extern const struct recorder cuda_recorder;
 
-/* Reads the chip's own counters (NVML), if the driver's library is present. *percent: how much of
- * the last moments a kernel was running; *memory_percent: how much of them memory was being moved.
- * Both are -1 if unknown. Any thread. */
+/* Reads the chip's own counters (NVML), if the driver's library is present. *percent: the share of
+ * the last moments in which a kernel was running. *memory_percent: the share in which memory was
+ * read or written. Both are -1 if unknown. Any thread. */
 void cuda_utilisation(const char *bus_id, int *percent, int *memory_percent);
 
 #ifdef __cplusplus

@@ -29,7 +29,8 @@ __device__ __forceinline__ void normalize(uint32_t x, uint32_t y, float *first, 
     *second = radius * cosine;
 }
 
-/* Grid: x, and the rounds of the loop, count torch's threads; y counts rows. */
+/* Grid: y counts rows; x counts blocks of torch's threads. Each thread does all rounds of one of
+ * torch's threads. */
 __global__ void __launch_bounds__(PHILOX_BLOCK_THREADS) draw(const struct noise n) {
     griddepcontrol_wait();
     griddepcontrol_launch();

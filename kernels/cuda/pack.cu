@@ -21,8 +21,8 @@ struct pack {
     bool geglu, phases, turned;
 };
 
-/* Sets the 3x3 taps of one line (or column) that read the same pixel of the small image: taps first
- * .. last of the three become tap `a` of the phase's two. */
+/* Sets `first` and `last` for one line (or column) of the 3x3 filter: its taps first .. last read
+ * the same pixel of the small image, and together become tap `a` of the phase's two. */
 __device__ __forceinline__ void phase_taps(int parity, int a, int *first, int *last) {
     *first = a == 0 ? 0 : parity == 0 ? 1 : 2;
     *last = a == 1 ? 2 : parity == 0 ? 0 : 1;
@@ -67,8 +67,8 @@ static bool pack_from(const struct pack *p, enum dtype to, struct error *err) {
     int64_t blocks = (elements + PACK_THREADS - 1) / PACK_THREADS;
     if (blocks > PACK_BLOCKS)
         blocks = PACK_BLOCKS;
-    /* No overlap: a product that follows requests its weights before the kernel ahead of it has
-     * ended. */
+    /* Launched without overlap, because the next kernel may be a product, and a product reads its
+     * weights before the previous kernel has ended. */
     const struct launch_shape shape = { dim3((unsigned)blocks), dim3(PACK_THREADS), 0, dim3(1),
         false };
     return launch_kernel(&shape, "pack_rows", err, kernel, *p);

@@ -240,7 +240,7 @@ extern "C" bool cuda_combine(const struct combine_args *args, struct error *err)
     return true;
 }
 
-/* ---- blend: y = (1 - mask) a + mask b, a mask value for each `channels` ---- */
+/* ---- blend: y = (1 - mask) a + mask b, one mask value for `channels` elements ---- */
 
 __global__ void __launch_bounds__(THREADS)
     blend(const float *a, const float *b, const float *mask, float *y, int64_t n, int channels) {

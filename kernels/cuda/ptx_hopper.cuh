@@ -302,7 +302,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
 #endif
 }
 
-/* The same as above, for a left operand in registers. */
+/* Does what the other wgmma_hold does, for a left operand in registers instead of sums. */
 template <int COUNT> __device__ __forceinline__ void wgmma_hold(uint32_t *a) {
 #ifdef __CUDACC__
 #pragma unroll

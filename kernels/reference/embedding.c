@@ -26,8 +26,8 @@ bool reference_embedding(const struct embedding_args *args, struct error *err) {
     return ok;
 }
 
-/* Stores one value without a buffer for the whole tensor: the CPU's table uses this entry in every
- * step, and a step allocates nothing. */
+/* Stores one value. There is no buffer for the whole tensor, because the CPU's table uses this
+ * entry in every step, and a step allocates nothing. */
 static void put(struct tensor *y, int64_t i, float x) {
     convert_elements(
         (char *)y->data + (size_t)i * dtype_size(y->dtype), y->dtype, &x, DTYPE_F32, 1);

@@ -33,7 +33,8 @@ bool reference_concat(const struct concat_args *args, struct error *err) {
     int64_t count = tensor_elements(args->a) / args->a->shape[last];
     const char *a = args->a->data, *b = args->b->data;
     char *y = args->y->data;
-    /* The CPU's table uses this entry too, because a copy rounds nothing. Hence the threads. */
+    /* Uses threads, because the CPU's table has this entry too: a copy rounds nothing, so the CPU
+     * needs no entry of its own. */
 #pragma omp parallel for if (count * (int64_t)(a_bytes + b_bytes) >= 65536)
     for (int64_t i = 0; i < count; i++) {
         char *to = y + (size_t)i * (a_bytes + b_bytes);
@@ -62,8 +63,8 @@ bool reference_combine(const struct combine_args *args, struct error *err) {
     (void)err;
     const int64_t rows = args->y->shape[0], width = tensor_elements(args->y) / rows;
     const int64_t pieces = (width + COMBINE_PIECE - 1) / COMBINE_PIECE;
-    /* The CPU's table uses this entry too, because its bits are the same everywhere. Hence the
-     * threads. */
+    /* Uses threads, because the CPU's table has this entry too: its bits are the same everywhere,
+     * so the CPU needs no entry of its own. */
 #pragma omp parallel for if (rows * width >= 65536)
     for (int64_t item = 0; item < rows * pieces; item++) {
         const int64_t row = item / pieces, start = item % pieces * COMBINE_PIECE;

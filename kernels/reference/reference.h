@@ -30,7 +30,8 @@ struct float_output {
 
 bool float_output_init(struct float_output *o, struct tensor *y, struct error *err)
     __attribute__((warn_unused_result));
-/* Rounds the buffer into the tensor. Returns true, for the entry to return. */
+/* Rounds the buffer into the tensor. Always returns true, so that an entry can end with "return
+ * float_output_store(...)". */
 bool float_output_store(struct float_output *o);
 void float_output_finish(struct float_output *o);
 

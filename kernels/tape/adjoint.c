@@ -241,8 +241,8 @@ static bool parts_are_all(
 }
 
 /* Returns whether the gradients of the parts are added instead of written. They are added if the
- * parts do not cover their tensors, or if a tensor already has a gradient; what is missing of the
- * tensors' gradients is zeroed first. */
+ * parts do not cover their tensors, or if a tensor already has a gradient. In that case, those
+ * parts of the tensors' gradients that do not exist yet are zeroed first. */
 static bool parts_accumulate(
     struct walk *w, const struct part *parts, int count, int64_t channels) {
     bool accumulate = false;
@@ -356,8 +356,9 @@ static void convert(struct walk *w, const struct convert_args *a, const struct t
         emit(w, OPERATION_add, &(struct add_args){ .a = &dx, .b = &to, .y = &dx });
 }
 
-/* Returns x, or, if x is the output of a dropout, a tensor in which the dropout is computed again.
- * Its output therefore need not be kept. trace.c put the dropout right before its low_rank. */
+/* Returns x or, if x is the output of a dropout, a tensor in which the dropout is computed again.
+ * The dropout's output therefore need not be kept. trace.c puts the dropout right before its
+ * low_rank. */
 static struct tensor dropped_out(struct walk *w, const struct tensor *x) {
     const struct call *before = w->traced > w->tape->calls ? w->traced[-1].call : NULL;
     if (!before || before->operation != OPERATION_dropout || before->args.dropout.accumulate ||

@@ -79,7 +79,7 @@ struct tape {
     size_t outside_count;
 
     struct works adjoints; /* the calls in it are owned; in order */
-    size_t ending;         /* index in adjoints of the work after those of all calls */
+    size_t ending;         /* in adjoints: where zeroing of input gradients begins */
     struct works program;
     size_t middle; /* index in program where the backward begins */
     size_t next;

@@ -195,8 +195,8 @@ static void find_inputs(struct builder *b) {
 
 /* --- running --- */
 
-/* A range of calls that run and save what their backward reads. The builder's copies then say where
- * that is. */
+/* A range of calls that run and save the values that their backward reads. The builder's copies
+ * then tell where these values are. */
 struct stretch {
     size_t first, end;
     size_t until; /* its values must last up to this call */

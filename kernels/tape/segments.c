@@ -18,7 +18,7 @@ struct costs {
     size_t *cut;   /* owned, [calls + 1]: cost of a cut before call i */
     size_t *saved; /* owned, [calls + 1]: bytes saved by all calls before i */
     size_t *best;  /* owned, [calls + 1]: least cost of the cuts up to the one before i */
-    size_t *from;  /* owned, [calls + 1]: the cut that precedes it */
+    size_t *from;  /* owned, [calls + 1]: start of segment up to i */
 };
 
 static bool find_costs(struct tape *tape, struct costs *costs, struct error *err) {
@@ -109,7 +109,7 @@ static int dearest_first(const void *a, const void *b) {
     return x->segment < y->segment ? -1 : x->segment > y->segment;
 }
 
-/* Run in a dry run. Sets the flops of every call. */
+/* Called in a dry run. Sets the flops of every call. */
 static void count_flops(struct compute *c, void *user) {
     struct tape *tape = user;
     for (size_t i = 0; i < tape->call_count; i++) {

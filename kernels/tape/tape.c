@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An advance runs at most 1 / ADVANCES of the forward's work, or one call. */
+/* An advance runs at most 1 / ADVANCES of the forward's work, or as much as the most expensive call
+ * if that is more. */
 #define ADVANCES 32
 
 bool works_add(struct works *works, const struct work *work, struct error *err) {
@@ -99,7 +100,7 @@ static bool run(const struct work *work, struct compute *c) {
     return compute_ok(c);
 }
 
-/* Run in a dry run. Checks every call, plans its scratch memory, and counts its work. */
+/* Called in a dry run. Checks every call, plans its scratch memory, and counts its work. */
 static void run_all(struct compute *c, void *user) {
     struct tape *tape = user;
     for (size_t i = 0; i < tape->program.count; i++) {

@@ -1,5 +1,5 @@
 /* Puts the terms of a tape's low_rank calls into the memory of a device that does not read host
- * memory. They stay the same as long as the tape exists, so they are uploaded once and not at each
+ * memory. The terms do not change during the tape's life, so they are uploaded once and not at each
  * call. */
 #include "kernels/tape/plan.h"
 

@@ -1,6 +1,6 @@
-/* Records calls as they come from the wrappers. A call is split if its backward needs an
- * intermediate value: an activation from the product before it, a gate from its product, terms with
- * dropout from each other. */
+/* Records calls as they come from the wrappers. A call is split if its backward needs a value that
+ * the call computes on the way. So an activation or a gate becomes a separate call after its
+ * product or sum, and with dropout each low-rank term becomes a separate call. */
 #include "kernels/tape/plan.h"
 
 #include "base/list.h"

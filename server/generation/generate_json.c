@@ -265,6 +265,8 @@ json_t *generate_json_field_schema(enum generate_field_id id) {
         json_t *schema = field_schema(&f->field);
         if (f->standard) /* the member's is not what is used */
             json_object_del(schema, "default");
+        if (f->by_model) /* generated clients send defaults, and a model may have its own */
+            field_schema_hide_default(schema);
         return schema;
     }
     json_t *schema = others[id].schema ? json_loads(others[id].schema, 0, NULL)

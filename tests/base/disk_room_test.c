@@ -1,5 +1,5 @@
-/* A simulated disk of 1,000 MiB: how much is reserved for an upload, and which uploads are refused
- * because a twentieth of the disk is kept for jobs. */
+/* Tests uploads to a simulated disk of 1,000 MiB: how much is reserved for each, and which are
+ * refused because a twentieth of the disk is kept for jobs. */
 #include "base/disk_room.h"
 #include "tests/check.h"
 

@@ -1,5 +1,5 @@
-/* A table with a field of every kind: what is taken from JSON and from a command line, what is
- * refused and with which words, defaults, schemas and what is written back. */
+/* Tests a table with a field of every kind: what JSON and the command line may contain, which error
+ * each wrong value gets, the defaults, the schemas, and how values are written back. */
 #include "base/choice.h"
 #include "base/fields.h"
 #include "base/limits.h"
@@ -46,7 +46,8 @@ static void finish(struct target *t) {
     free(t->name);
 }
 
-/* Each value as JSON; refused: with what is allowed, else with what is written back. */
+/* Each value as JSON, with the expected result: the allowed values that the error names, or the
+ * JSON that is written back. */
 static void json_is_taken_or_refused(void) {
     static const struct {
         const char *name, *json, *back, *allowed;

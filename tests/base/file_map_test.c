@@ -106,8 +106,8 @@ static void damage_is_charged_to_the_map_that_has_the_range(void) {
     during_munmap = open_cut_and_read;
     file_map_close(&first);
     CHECK(second.bytes == range, "the range was not taken again, so nothing is shown");
-    /* The file is whole again and has its old date: only the recorded damage shows that it
-     * changed. */
+    /* The file is whole again and has its old date. Only the damage that file_map recorded shows
+     * that it changed. */
     fill_file();
     const struct timespec times[2] = { second.modified, second.modified };
     CHECK(utimensat(AT_FDCWD, path, times, 0) == 0, "cannot date %s", path);
@@ -123,7 +123,7 @@ static void other_sigbus_still_kills(void) {
     pid_t child = fork();
     if (child == 0) {
         signal(SIGALRM, SIG_DFL);
-        alarm(10); /* in case it loops */
+        alarm(10); /* in case the handler loops */
         fill_file();
         int fd = open(path, O_RDONLY);
         const volatile char *bytes = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fd, 0);

@@ -1,4 +1,4 @@
-/* Writing over existing files, compared with what open(2), rename(2) and the shell's ">" do there;
+/* Tests writing over existing files, in comparison with open(2), rename(2) and the shell's ">", and
  * reading with a size limit. */
 #include "base/file.h"
 #include "tests/check.h"
@@ -206,8 +206,8 @@ static void standard_output_is_a_dash(void) {
     close(kept);
 }
 
-/* O_NONBLOCK can be set from the other end: on a terminal or an inherited descriptor both ends
- * share it. A full pipe is therefore no error; the write waits. */
+/* The other end of a terminal or of an inherited descriptor can set O_NONBLOCK, because both ends
+ * share the flag. So a full pipe is no error; the write waits. */
 static void a_full_pipe_is_waited_for(void) {
     enum { SIZE = 1 << 20 }; /* far more than a pipe holds */
     struct error err = { 0 };
@@ -349,7 +349,7 @@ static void a_tree_goes_and_what_its_links_lead_to_stays(void) {
     file_remove_tree(at, "tree");
     CHECK(!file_is_folder(in_folder("tree")), "it is gone");
     CHECK(file_exists(in_folder("outside/x")), "what its links led to is not");
-    /* The name of the tree itself may be a link. */
+    /* The tree's own name may be a link, which must not be followed. */
     CHECK(symlinkat("outside", at, "tree") == 0, "a link in its place");
     file_remove_tree(at, "tree");
     CHECK(file_exists(in_folder("outside/x")), "what a link leads to is not");

@@ -185,8 +185,8 @@ def places():
 
 
 def places_that_cannot_be():
-    """An unusable output file is refused before the model is loaded: the model here does not
-    exist, and no message mentions it."""
+    """An unusable output file is refused before the model is loaded. The model named here does
+    not exist, but the error is about the output file only."""
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(folder + "/dir")
         os.mkdir(folder + "/many-2.png")

@@ -46,7 +46,8 @@ typedef enum cudaDriverEntryPointQueryResult {
 extern "C" {
 #endif
 
-/* Refuses what the driver refuses. The driver's documentation lists the rules. */
+/* Fails for every argument that the driver would refuse, by the rules in the driver's
+ * documentation. */
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
     void *data, const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
     const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,

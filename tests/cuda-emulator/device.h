@@ -185,7 +185,7 @@ EMULATOR_INTEGER_ATOMICS(int)
 EMULATOR_INTEGER_ATOMICS(unsigned int)
 EMULATOR_INTEGER_ATOMICS(unsigned long long)
 
-/* Wraps to 0 after `value`. */
+/* Adds 1; a count of `value` or more becomes 0. */
 static inline unsigned int atomicInc(unsigned int *address, unsigned int value) {
     const unsigned int old = *address;
     *address = old >= value ? 0 : old + 1;

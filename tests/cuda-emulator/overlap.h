@@ -3,8 +3,8 @@
  *
  * While a kernel is watched, the old contents of the pages it writes are saved. A block of the next
  * kernel then runs as far as it can without the first kernel's results: the bytes that the first
- * kernel changed are poison, and all device memory is write-protected. When every thread waits or
- * can do nothing else, the results are shown. */
+ * kernel changed are poison, and all device memory is write-protected. The results become visible
+ * when no thread can continue without them. */
 #ifndef TESTS_CUDA_EMULATOR_OVERLAP_H
 #define TESTS_CUDA_EMULATOR_OVERLAP_H
 

@@ -1,4 +1,4 @@
-/* Planted faults: each runs in a child process, and its stderr is read. */
+/* Runs planted faults, each in a child process, and reads what the child prints to stderr. */
 #ifndef TESTS_CUDA_EMULATOR_PLANTED_H
 #define TESTS_CUDA_EMULATOR_PLANTED_H
 

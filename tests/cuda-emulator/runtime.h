@@ -1,4 +1,4 @@
-/* Inside the emulator: what the two halves of the runtime share. */
+/* Inside the emulator: declarations that both halves of the runtime use. */
 #ifndef TESTS_CUDA_EMULATOR_RUNTIME_H
 #define TESTS_CUDA_EMULATOR_RUNTIME_H
 

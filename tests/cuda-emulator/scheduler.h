@@ -69,7 +69,7 @@ struct emulator_thread {
     uint64_t cluster_phase; /* arrivals at the cluster's barrier */
     struct emulator_copies *copies;
     struct emulator_products *products;
-    bool parted; /* has waited for an mbarrier, and for no lane of its warp since */
+    bool parted; /* waited for an mbarrier; not for its warp since */
 };
 
 struct emulator_shape {

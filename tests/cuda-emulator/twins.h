@@ -18,12 +18,13 @@ bool emulator_has(int capability);
 #define EMULATOR_SHARED_WINDOW 1024u
 uint32_t emulator_shared_address(const void *shared);
 
-/* c[16][8] += a[16][k] b[k][8]; all lanes. */
+/* c[16][8] += a[16][k] b[k][8]. All lanes of the warp must call it. */
 void emulator_mma_m16n8k16(
     float *c, const uint32_t *a, const uint32_t *b, enum emulator_element element);
 void emulator_mma_m16n8k8(float *c, const uint32_t *a, uint32_t b);
 
-/* `count` 8x8 matrices of 16-bit elements; lane 8 i + r gives the address of row r of matrix i. */
+/* Loads `count` 8x8 matrices of 16-bit elements. Lane 8 i + r gives the address of row r of matrix
+ * i. */
 void emulator_ldmatrix(uint32_t *r, const void *row, int count, bool transpose);
 
 /* cp.async: the bytes arrive when the thread waits for their group, not before. */

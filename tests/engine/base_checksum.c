@@ -5,10 +5,11 @@
 
 #include <stdlib.h>
 
-/* Of a convolution's picture; a linear layer gets as many rows as that has pixels. */
+/* The side of a convolution's input in pixels. A linear layer's input has as many rows as this
+ * picture has pixels. */
 #define SIDE 4
 
-/* Numbers in [-1, 1) that every dtype represents exactly: eighths. */
+/* Fills `out` with multiples of 1/8 in [-1, 1), which every dtype represents exactly. */
 static void fill(void *out, enum dtype dtype, int64_t count) {
     uint32_t state = 1;
     for (int64_t i = 0; i < count; i++) {

@@ -1,12 +1,12 @@
-/* The bytes of a packed weight are private to its back end; only its products can be compared. So
- * this is a checksum of the products of every weight with fixed numbers. */
+/* A checksum of a model's weights. Only a back end knows the layout of its packed weights, so every
+ * weight is multiplied with fixed numbers, and the products are hashed. */
 #ifndef TESTS_ENGINE_BASE_CHECKSUM_H
 #define TESTS_ENGINE_BASE_CHECKSUM_H
 
 #include "engine/adapters/adapters.h"
 
-/* Multiplies with every packed weight of the base: equal weights give equal numbers. Not while the
- * engine works. */
+/* Computes the checksum of all packed weights of the base: equal weights give equal checksums. Must
+ * not be called while the engine works. */
 bool adapters_base_checksum(struct adapters *adapters, uint64_t *out, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -40,8 +40,8 @@ struct member {
     double deadline_s;    /* if it is LATE */
     bool resolved, done, cancelled;
     int last_step, steps; /* the last progress reported */
-    uint64_t call;        /* the last call it was part of */
-    bool beside[FATES];   /* whether a call also held one of these */
+    uint64_t call;        /* the latest call that it was part of */
+    bool beside[FATES];   /* kinds of requests that shared its calls */
 };
 
 /* The number of the studio's calls in this round, and a clock that the test can move. */
@@ -128,7 +128,7 @@ static void draw_encoded(
     r->prompt_count = r->clip_skip = 0;
 }
 
-/* With these numbers the UNet's output is not finite. */
+/* Gives the request an adapter or embeddings that make the UNet's output infinite or NaN. */
 static void spoil(const struct company *c, uint64_t *state, struct generate_request *r,
     struct lora_choice *lora, float *values) {
     if (c->loras && below(state, 2)) {
@@ -276,7 +276,7 @@ static void note_mates(const struct company *c, struct member *members) {
 struct seen {
     double calls, rows;
     int pictures, long_texts, weighed, vectors, encoded, begun_with_pictures;
-    int ended[FATES], beside[FATES]; /* requests; drawn ones that shared a call with one */
+    int ended[FATES], beside[FATES]; /* requests; drawn ones beside that kind */
 };
 
 /* Returns the token count of its longest text. */
@@ -296,7 +296,7 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     CHECK(m->code == fate_codes[m->fate], "request %d, %s: %s", index, fate_names[m->fate],
         error_code_name(m->code));
     seen->ended[m->fate]++;
-    if (m->fate == CANCELLED) /* after its last step, decoding is left */
+    if (m->fate == CANCELLED) /* also after its last step, before decoding */
         CHECK(m->last_step >= m->ends_at && m->last_step <= m->steps, "cancelled at %d of %d",
             m->last_step, m->steps);
     if (m->code != ERROR_NONE)
@@ -354,7 +354,8 @@ struct arrivals {
     sem_t ready;
 };
 
-/* Returns half of the request's progress if it is to end there, otherwise 0. */
+/* Returns after how many evaluations the request is to be cancelled or late (half of them), or 0 if
+ * it is to be drawn or has too few steps. */
 static int half_of(const struct member *m) {
     const int each = m->request.plan->count; /* one call advances every image by a step */
     return (m->fate == CANCELLED || m->fate == LATE) && each > 2 ? m->request.images * each / 2 : 0;
@@ -392,7 +393,7 @@ static void take_next(struct studio *studio, struct arrivals *arrivals, int inde
 }
 
 /* Admits all members to one studio at random moments and draws them. Returns the mean number of
- * rows in a call, as the requests report it. beside: [FATES], increased. */
+ * rows in a call, as the requests report it. Adds to beside[FATES]. */
 static double draw_together(
     const struct company *c, struct member *members, int max_rows, uint64_t *state, int *beside) {
     struct arrivals arrivals = { c, open_for(c, max_rows), members, .ready = { { 0 } } };

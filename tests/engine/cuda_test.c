@@ -127,7 +127,8 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
            memcmp(a->images[0], b->images[0], (size_t)(a->width * a->height * 3)) == 0;
 }
 
-/* The second request is replayed from its first step on. */
+/* CUDA draws in f32 what the CPU draws. Also draws the request a second time, when all of its steps
+ * are replayed from recordings. */
 static void f32_is_the_cpus(void) {
     struct generate_result cpu, cuda, again;
     struct device_figures figures;

@@ -119,7 +119,8 @@ static void note(void *changes) {
     sem_post(changes);
 }
 
-/* Does not look again before the engine tells of a change. */
+/* Waits until the engine leaves this state. Looks at the state again only when the engine reports a
+ * change, so a missing report is noticed. */
 static void wait_while(struct engine *engine, enum engine_state state) {
     sem_t changes;
     struct timespec due;
@@ -217,9 +218,9 @@ static void order_bound_and_results(void) {
     engine_destroy(engine, true);
 }
 
-/* One caller takes all six places of the queue. Another caller may still have two places beyond
- * them, and its requests are drawn before the first caller's further ones. A place that becomes
- * free is not for the first caller. */
+/* One caller has six requests in a queue of six places. Another caller may still add two, and they
+ * are drawn before most of the first caller's. When a place becomes free, the first caller may not
+ * take it. */
 static void callers_have_shares(void) {
     struct error err = { 0 };
     struct outcome first[8], second[3], refused;
@@ -239,7 +240,7 @@ static void callers_have_shares(void) {
     sem_post(&fake.may_step);
     let_steps(2 * STEPS - 1); /* ends the first request of each caller */
     sem_wait(&second[0].ended);
-    sem_wait(&fake.step_begun); /* the next request of either caller */
+    sem_wait(&fake.step_begun); /* the first step of the next request */
     caller = 1;
     CHECK(!submit(engine, 7, 0, &refused, NULL, &err) && err.code == ERROR_BUSY,
         "a free place is for those who have less");
@@ -275,7 +276,7 @@ static void cancel_and_timeout(void) {
     engine_cancel(engine, waiting_ticket);
     engine_ticket_release(waiting_ticket); /* the request stays cancelled */
     sem_post(&fake.may_step);
-    /* Both requests end while the first is still being drawn. */
+    /* The cancelled request and the late one end while the first request is still being drawn. */
     sem_wait(&waiting.ended);
     sem_wait(&late.ended);
     CHECK(waiting.code == ERROR_CANCELLED, "%s", error_code_name(waiting.code));
@@ -420,7 +421,8 @@ static struct engine *start_with_background(double share) {
     return engine;
 }
 
-/* A request waits for at most one piece of background work, and no piece runs between its calls. */
+/* A request waits for at most one piece of background work, and no piece runs between the request's
+ * calls. */
 static void requests_go_before_the_background(void) {
     struct engine *engine = start_with_background(0);
     struct outcome outcome = { 0 };

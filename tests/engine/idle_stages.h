@@ -1,4 +1,4 @@
-/* Stages without models, which only count evaluations. A test replaces those that it needs. */
+/* Stages without models, which only count evaluations. A test replaces single stages by its own. */
 #ifndef TESTS_ENGINE_IDLE_STAGES_H
 #define TESTS_ENGINE_IDLE_STAGES_H
 

@@ -1,6 +1,6 @@
-/* Drawings with adapters on the bundled checkpoint against diffusers' and LyCORIS's, recorded with
- * tests/reference/lora_latents.py; and checkpoints with adapters merged into them against the same
- * adapters beside the weights. Float32 on both sides.
+/* Compares drawings with adapters on the bundled checkpoint with those of diffusers and LyCORIS,
+ * which tests/reference/lora_latents.py recorded. Also compares checkpoints into which adapters
+ * were merged with the unmerged checkpoint and the same adapters. Float32 on both sides.
  *
  * usage: lora_latents_test MODEL_FOLDER LORA_FOLDER LATENTS.safetensors */
 #include "engine/loop/pipeline.h"

@@ -1,7 +1,8 @@
-/* Which images are in the next call. Small cases are checked by hand, the effect of each rule by
- * simulation. Arrivals are Poisson; half of the requests need 4 evaluations, half need 30; the
- * comparison is one request after the other. Another simulation has one caller beside others who
- * flood the queue. Time is simulated, so the figures are the same on every machine. */
+/* Tests which images the next call contains: small cases by hand, and the effect of each rule by
+ * simulation. Simulated requests arrive at random (Poisson arrivals); half of them need 4
+ * evaluations, half need 30. The policy is compared with drawing one request after the other. In
+ * another simulation some callers flood the queue, and one caller does not. Time is simulated, so
+ * the figures are the same on every machine. */
 #include "engine/drawing/policy.h"
 #include "engine/drawing/turns.h"
 #include "tests/check.h"
@@ -129,13 +130,14 @@ struct request {
     uint64_t caller;
 };
 
-/* A device and its load. One evaluation of one image takes 1. With a gain, n of them in one call
- * take less than n; the device is full at 8 images. */
+/* A device and its load. One evaluation of one image takes 1 unit of time. If gain is above 0, a
+ * call of n images takes less than n units; beyond 8 images, the time per image does not fall any
+ * more. */
 struct load {
     enum rule rule;
     double gain;
     int width;   /* most images in a call */
-    double work; /* arriving per unit; 1 is all that one at a time can do */
+    double work; /* arriving per unit of time; 1: one-at-a-time's limit */
     int limit;   /* most requests present; others are refused */
     int requests;
     int callers; /* 0: each request is a caller of its own */
@@ -199,7 +201,8 @@ static void take_turns(const struct request *there, int count, struct policy_ima
         ((struct policy_image *)requests[i].of)->turn = requests[i].turn;
 }
 
-/* Simulates one call. Requests that it completes get left 0. Returns the time it takes. */
+/* Simulates one call and returns the time it takes. `left` becomes 0 in every request that the call
+ * completes. */
 static double one_call(const struct load *load, struct request *there, int count, double now) {
     static struct policy_image images[WAITING_MAX];
     struct policy_call call;
@@ -427,10 +430,11 @@ static void equal(const char *what, struct summary a, struct summary b) {
         "%s: mean %g and %g, p95 %g and %g", what, a.mean, b.mean, a.p95, b.p95);
 }
 
-/* With one caller, all waits are exactly those without turns. With one request per caller, waits
- * are nearly the same. In calls that gain, short requests may wait up to twice as long: two
- * evaluations are done while the rank's clock advances by one (in the studio the rank counts the
- * seconds of such calls). */
+/* With one caller, all waits are exactly the same with turns as without. If each request has a
+ * caller of its own, waits are nearly the same, except on a device that gains from wider calls.
+ * There short requests may wait up to twice as long, because two evaluations are done while the
+ * clock that ages a rank advances by one. (In the studio, ranks count the seconds of such
+ * calls.) */
 static void turns_cost_nothing(void) {
     for (int gains = 0; gains < 2; gains++) {
         struct load load = { .gain = 0.6 * gains, .width = gains ? 8 : 1, .requests = 30000 };
@@ -455,14 +459,15 @@ static void turns_cost_nothing(void) {
 
 struct flood {
     enum rule rule;
-    int callers, each; /* flooding callers, and each one's requests at any time */
+    int callers, each; /* flooding callers; each one's open requests */
     int size;          /* of these */
     int asks;          /* size of one more caller's requests, one at a time */
     double pause;      /* after each of that caller's requests */
     double gain;
 };
 
-/* Returns that caller's median wait as a multiple of its wait when it is alone. */
+/* Returns the median wait of the caller that asks for one picture at a time, as a multiple of its
+ * wait without a flood. */
 static double times_alone(struct flood f) {
     static struct request there[WAITING_MAX];
     static double waits[100000];
@@ -501,10 +506,10 @@ static double times_alone(struct flood f) {
     return asked ? waits[asked / 2] / alone : INFINITY;
 }
 
-/* Beside one flooding caller, a request takes at most twice as long as alone. Beside three it takes
- * four times and a little more, because the caller's head start last time is charged to it. On a
- * device that gains from wider calls it takes no longer than such a call does, though it shares
- * calls. */
+/* Beside one flooding caller, a request takes about twice as long as alone. Beside three it takes a
+ * little more than four times as long, because the work already done for its caller counts against
+ * it. On a device that gains from wider calls it takes hardly longer than if each of its calls were
+ * a full one. */
 static void a_flood_is_the_flooders(void) {
     static const int sizes[] = { SHORT, 12, LONG, 100 };
     const struct load full = { .gain = 0.6 };
@@ -538,9 +543,9 @@ static void a_flood_is_the_flooders(void) {
 
 /* --- nobody starves --- */
 
-/* A request of `size` evaluations arrives at time 0; from then on a short request arrives whenever
- * there is room, more than can ever be drawn. Returns when the first request is done, or the
- * horizon if it is not. */
+/* A request of `size` evaluations arrives at time 0. From then on a short request arrives whenever
+ * there is room, so that more arrive than can ever be drawn. Returns the time at which the first
+ * request is done, or `horizon` if it is not done by then. */
 static double under_siege(enum rule rule, int size, int priority, int limit, double horizon) {
     static struct request there[WAITING_MAX];
     const struct load load = { .rule = rule, .width = 1 };
@@ -564,9 +569,9 @@ static double under_siege(enum rule rule, int size, int priority, int limit, dou
     return horizon;
 }
 
-/* A request can only be overtaken by those that arrive within work / POLICY_AGEING after it. When
- * that time is over, at most `limit` of them are left. So the longest possible wait is that time,
- * their work and its own work. */
+/* Only requests that arrive at most work / POLICY_AGEING after a request can overtake it. When that
+ * time is over, at most `limit` of them are left. So the longest possible wait is that time, plus
+ * the work of `limit` requests, plus the request's own work. */
 static void nobody_starves(void) {
     static const int sizes[] = { LONG, 1000 }, limits[] = { 2, 16, 64 };
     for (int priority = -PRIORITY_MAX; priority <= PRIORITY_MAX; priority++)

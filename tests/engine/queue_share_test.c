@@ -32,14 +32,14 @@ static void begin(uint64_t caller, int count) {
 static void places(void) {
     enter(1, MAX); /* alone it may have every place */
     check_refused(1, "12 requests wait, 12 may");
-    enter(2, MAX / 3); /* a full queue denies nobody its share */
+    enter(2, MAX / 3); /* a full queue still lets it have its share */
     check_refused(2, "4 of your requests wait, 4 may");
     enter(3, MAX / 4);
     check_refused(3, "3 of your requests wait, 3 may");
     begin(1, 8); /* the flooding caller has 4: still too many */
     check_refused(1, "4 of your requests wait, 3 may");
     begin(1, 2);
-    enter(1, 1); /* below its share it may ask again */
+    enter(1, 1); /* below its share it may add requests again */
     check_refused(1, "3 of your requests wait, 3 may");
     begin(2, 4);
     begin(3, 3);
@@ -51,7 +51,8 @@ static void places(void) {
     queue_share_finish(&share);
 }
 
-/* Every caller may have one place. At most twice as many wait as there are places. */
+/* Every caller may have one place, even in a full queue. But at most twice as many requests wait as
+ * there are places. */
 static void a_crowd(void) {
     enter(1, MAX);
     for (uint64_t caller = 2; caller < MAX + 2; caller++)

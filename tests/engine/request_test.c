@@ -39,7 +39,7 @@ static void taken(void) {
     reset();
 }
 
-/* "generations, edits", "all" or "". */
+/* Writes the names of the routes as text, such as "generations, edits" or "all"; "" for none. */
 static void list_routes(unsigned routes, char *out, size_t size) {
     snprintf(out, size, "%s",
         routes == OPENAI_ALL                            ? "all"

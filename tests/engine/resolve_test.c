@@ -10,7 +10,7 @@ static struct tokenizer *tokenizer;
 static json_t *scheduler;
 static struct generate_request request;
 
-/* SD-1.5's, with the bundled tokenizer. */
+/* Returns the figures of SD-1.5, with the bundled tokenizer. */
 static struct resolve_figures sd15(void) {
     return sd15_figures(tokenizer, scheduler);
 }

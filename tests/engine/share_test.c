@@ -1,10 +1,11 @@
-/* What --training-share gives the background beside requests, in the time of a clock that only this
- * test moves: a pipeline without models, whose calls and the background's pieces take as long as
- * they say, on a processor that does each at once or on a device that does them later.
+/* Tests how much time --training-share gives to the background while there are requests. Only this
+ * test moves the clock. The pipeline has no models; its calls and the background's pieces take a
+ * fixed time each. They are executed at once, as on a processor, or later, as on a device with a
+ * queue.
  *
- * With share s, pieces have s / (1 - s) of the calls' time: none is begun before it is owed, and
- * none is owed for long, so they are ahead by less than one piece, and never behind when a call
- * begins. Linked with --wrap=clock_gettime. */
+ * With share s, pieces are owed s / (1 - s) of the calls' time. A piece begins only when time is
+ * owed, and before the next call begins. So when a call begins, the pieces have had at least the
+ * time that is owed to them, and less than one piece more. Linked with --wrap=clock_gettime. */
 #include "engine/loop/engine.h"
 #include "kernels/kernels.h"
 #include "tests/check.h"
@@ -28,7 +29,7 @@ static struct {
     int64_t call, piece;
     bool is_late;            /* the device works while the host continues */
     int64_t queued;          /* the device's remaining work */
-    int64_t most_queued;     /* the most that a call waited for */
+    int64_t most_queued;     /* the most work that a call waited for */
     int calls, taken, ended; /* ended: requests that got their result */
     int pieces;              /* from the first call to the last picture */
     atomic_int idle_pieces;  /* before that */
@@ -133,7 +134,7 @@ static bool work(bool *more, void *user, struct error *err) {
     else if (pretended.taken < REQUESTS)
         pretended.pieces++;
     compute(pretended.piece);
-    *more = pretended.pieces < PIECES_MAX; /* an end, in case it never yields */
+    *more = pretended.pieces < PIECES_MAX; /* a limit, in case the engine never stops it */
     return true;
 }
 
@@ -178,9 +179,9 @@ static void has_its_share(double share, int64_t call, int64_t piece, bool is_lat
         submit(engine, &requests[i], &done);
     engine_set_background(engine, &(struct engine_background){ .work = work, .share = share });
     finish(engine, &done, REQUESTS);
-    /* The time earned by the last call is not used yet. The first call began before the engine knew
-     * of the background, so it earned nothing, unless the device is late: then the device works on
-     * it during the second call and its time counts there. */
+    /* Two calls earn no piece that could be counted here: the last one, because nothing follows it,
+     * and the first, which began before the engine knew of the background. On a late device the
+     * first call does count, because the device works on it during the second call. */
     const int counted = pretended.calls - (is_late ? 1 : 2);
     const double calls = (double)counted * (double)call;
     const double pieces = (double)pretended.pieces * (double)piece;
@@ -194,8 +195,8 @@ static void has_its_share(double share, int64_t call, int64_t piece, bool is_lat
     CHECK(share > 0 || pretended.pieces == 0, "%d pieces without a share", pretended.pieces);
 }
 
-/* Background pieces that run while no request is there leave no work that the next request would
- * have to wait for. */
+/* Before a request starts, the device has finished all background pieces that ran while there were
+ * no requests. */
 static void leaves_nothing_queued(double share) {
     struct engine *engine = start(10 * MS, 10 * MS, true);
     struct resolved_request request;

@@ -31,8 +31,8 @@ static void must(bool ok, const struct error *err) {
 
 /* --- jobs --- */
 
-/* A callback between the pieces of a load: it can stop the load at one piece and end it at
- * another. */
+/* A callback that is called between the pieces of a load. It can make the load wait at the piece
+ * stop_at, and cancel it at the piece end_at. */
 struct pieces {
     int count, stop_at, end_at; /* 0: never */
     pthread_mutex_t lock;
@@ -225,7 +225,8 @@ static void it_can_be_wanted_back(struct pipeline *pipeline) {
     close_job(&rig);
 }
 
-/* Loses its cache after the encoders were dropped. */
+/* A job's cache is deleted after the job has dropped its encoders. It loads them again and trains
+ * the same bytes. */
 static void what_the_cache_loses_is_encoded_again(struct pipeline *pipeline) {
     struct rig rig;
     struct error err = { 0 };

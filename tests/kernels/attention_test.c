@@ -1,7 +1,8 @@
-/* Every candidate of CUDA attention, Hopper's above all, against the reference. Few queries and
- * keys, but more than one block of each; real head sizes; q, k and v as parts of one projection and
- * separate; causal; rows of different lengths; NaN and infinite queries. Candidates that only some
- * chips have are tried if the device has them. The plain kernel is tried if it is the only one. */
+/* Compares every candidate of CUDA attention, above all Hopper's, with the reference. The cases
+ * have few queries and keys, but more than one block of each. They cover real head sizes, q, k and
+ * v as parts of one projection and as separate tensors, causal attention, rows of different
+ * lengths, and NaN and infinite queries. Candidates that only some chips have are tried if the
+ * device has them. The plain kernel is tried if it is the only one. */
 #include "kernels/compute/compute.h"
 #include "kernels/cuda/attention/attention_candidates.h"
 #include "tests/kernels/device_tensors.h"
@@ -28,8 +29,8 @@ static struct attention_args arguments(
         1.0f / sqrtf((float)c->d), c->causal, &tensors[3], c->lengths[0] ? &tensors[4] : NULL };
 }
 
-/* Runs one candidate on the rows from `first` on, into `got`, which has the size of all rows. If
- * only the last row runs, it gets exactly its own keys and no length. */
+/* Runs one candidate on the rows from `first` on. `got` has room for all rows. If only the last row
+ * runs, it gets exactly its own keys, and the call has no lengths. */
 static void run(const struct attention_case *c, const struct attention_candidate *candidate,
     struct tensor device[TENSORS], int64_t first, struct tensor *got) {
     struct tensor rows[TENSORS];

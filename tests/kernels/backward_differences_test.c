@@ -80,8 +80,8 @@ static double slope(step *forward, const void *user, float *x) {
     return sum / H;
 }
 
-/* Returns the largest difference, as a share of the root mean square of `want`, which becomes
- * *size. */
+/* Returns the largest difference as a fraction of the root mean square of `want`. Stores that root
+ * mean square in *size. */
 static double distance(const float *got, const double *want, int64_t n, double *size) {
     double squares = 0, worst = 0;
     for (int64_t i = 0; i < n; i++)

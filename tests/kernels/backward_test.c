@@ -1,5 +1,5 @@
-/* The operations of training against torch's autograd and AdamW
- * (tests/reference/backward_golden.py): small shapes, on every path (backward_path.h).
+/* Compares training's operations with torch's autograd and AdamW
+ * (tests/reference/backward_golden.py), for small shapes and on every path (backward_path.h).
  * backward_differences_test.c compares the gradients with the reference's own forward. */
 #include "kernels/compute/compute.h"
 #include "kernels/pack.h"
@@ -17,7 +17,7 @@ static float memory[12][MAX];
 static unsigned compared; /* bits 1 << OPERATION_x, compared so far */
 static double worst_of_all;
 
-/* As `stream`, with the tensor on the path. */
+/* Does what `stream` does, but returns the tensor on the path. */
 static struct tensor input(float *out, uint32_t s, struct tensor shape) {
     return on_path(stream(out, s, shape));
 }
@@ -44,8 +44,9 @@ static struct compute fresh(void) {
     return (struct compute){ .kernels = &path };
 }
 
-/* Compares each element relative to its own size plus 0.1: gradients here are about 1, and sums
- * that cancel are no smaller. Also records that the operations called were compared. */
+/* Compares each element relative to its own size plus 0.1. A gradient near 0 is a sum of terms of
+ * about 1 that cancel, so its error is as large as theirs. Also records that the operations called
+ * were compared. */
 static void compare(
     const char *name, const struct compute *c, const float *got, const float *want, int n) {
     CHECK(compute_ok(c), "%s: %s", name, c->error.message);

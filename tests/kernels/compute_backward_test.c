@@ -1,4 +1,5 @@
-/* The checks of arguments before training's operations: the message of every rule. */
+/* Tests how the arguments of training's operations are checked before they run: each rule has its
+ * own message. */
 #include "kernels/pack.h"
 #include "tests/kernels/refuses.h"
 

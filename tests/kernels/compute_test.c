@@ -1,5 +1,5 @@
-/* The checks of arguments before operations: the message of every rule, the sticky error, the dry
- * run. */
+/* Tests how the arguments of operations are checked before they run: each rule has its own message.
+ * Also tests the sticky error and the dry run. */
 #include "kernels/pack.h"
 #include "tests/kernels/refuses.h"
 

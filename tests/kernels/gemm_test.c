@@ -167,7 +167,7 @@ static void check_product(struct product *p) {
     reference(p, theirs, their_more);
     struct call c;
     call_init(&c, p, ours, our_more);
-    /* The candidates start with other contents in y. */
+    /* Every candidate starts with zeros in y, so results that it does not write are noticed. */
     p->y.data = calloc(1, tensor_bytes(&p->y));
     const struct gemm_shape shape = p->weight.rank == 4 ? gemm_shape_of_conv2d(&c.conv2d)
                                                         : gemm_shape_of_linear(&c.linear);
@@ -226,8 +226,9 @@ static void check_conv2d(const char *name, enum dtype dtype, enum conv_kind kind
     check_product(&p);
 }
 
-/* A shortcut: the channels of another image lie behind the convolution's taps, and no step of the
- * sum contains both. Candidates that cannot do this compute two products. */
+/* A convolution with a shortcut, as one product: its sum continues from the taps to the channels of
+ * another image, and no step of the sum contains some of both. Candidates that cannot do this
+ * compute two products. */
 static void check_shortcut(const char *name, enum dtype dtype, int64_t h, int64_t w, int64_t c_in,
     int64_t c_shortcut, int64_t c_out) {
     struct product p = { .name = name, .kind = CONV_3X3 };

@@ -1,4 +1,4 @@
-/* One number as 16 bits. */
+/* Conversions of one number to 16 bits. */
 #ifndef TESTS_KERNELS_NARROW_H
 #define TESTS_KERNELS_NARROW_H
 

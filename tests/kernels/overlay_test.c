@@ -1,5 +1,6 @@
-/* Overlays (kernels/compute/overlay.h): every layer is compared with the same layer with merged
- * weights, and rows with the same rows alone and with a call without an overlay. */
+/* Tests overlays (kernels/compute/overlay.h). Every layer is compared with the same layer with
+ * merged weights. Each row must also have the same bits when it is computed alone, and a row
+ * without changes those of a call without an overlay. */
 #include "kernels/compute/overlay.h"
 #include "kernels/compute/recordings.h"
 #include "kernels/devices.h"

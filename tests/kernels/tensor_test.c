@@ -1,4 +1,5 @@
-/* Conversions against bit patterns written by hand from IEEE 754, and against ldexp; shapes. */
+/* Tests conversions against bit patterns written by hand from IEEE 754 and against ldexp. Also
+ * tests shapes. */
 #include "kernels/tensor.h"
 #include "tests/check.h"
 #include "tests/kernels/narrow.h"

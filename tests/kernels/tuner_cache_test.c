@@ -1,5 +1,5 @@
-/* The file of choices: its place (the XDG base directory specification), its contents, and which
- * files are ignored. tests/command/tune.py tests it through the command. */
+/* Tests the file of choices: where it is (the XDG base directory specification), what it contains,
+ * and when it is ignored. tests/command/tune.py tests it by running `latentd tune`. */
 #include "kernels/tuner_cache.h"
 
 #include "base/file.h"

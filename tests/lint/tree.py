@@ -53,9 +53,9 @@ for path in sources:
         if path != "command/main.c" and re.search(r"\b(?:abort|exit|assert)\s*\(", code):
             offences.append(f"{path}: exit, abort and assert belong to main.c only")
 
-# Floors whose rooms, and floors whose files, do not include each other in a circle. NAME.c, NAME.h
-# and the private header NAME_internal.h are one file here; internal.h belongs to the file that has
-# the name of its folder.
+# In these layers, folders (STRAIGHT_ROOMS) or files (STRAIGHT_FILES) must not include each other in
+# a circle. NAME.c, NAME.h and the private header NAME_internal.h are one file here; internal.h
+# belongs to the file that has the name of its folder.
 STRAIGHT_ROOMS = ("engine", "server")
 STRAIGHT_FILES = ("base", "queue", "engine", "server")
 
@@ -66,7 +66,7 @@ def file_node(path):
 
 
 def circles(arrows):
-    """Returns groups of two or more folders that include each other in a circle."""
+    """Returns groups of two or more nodes that include each other in a circle."""
     reached = {}
     for start in arrows:
         seen, ahead = set(), [start]
@@ -80,7 +80,8 @@ def circles(arrows):
 
 
 def arrows_between(node_of, floors):
-    """Which nodes include which, in these floors; node_of(path) is a file's node."""
+    """Returns {node: set of nodes that it includes} within these layers. node_of(path) is a
+    file's node: its folder, or the file itself."""
     arrows = collections.defaultdict(set)
     for path in sources:
         for include in re.findall(r'^#include "([^"]+)"', open(path, encoding="utf-8").read(), re.M):

@@ -255,7 +255,8 @@ static void wrong_folders_say_why(void) {
     }
 }
 
-/* Each pattern is tried on every layer, so more names or regular expressions would take hours. */
+/* The number of names and patterns is limited: each of them is tried on every layer, so without a
+ * limit this could take hours. */
 static void patterns_are_bounded(void) {
     static const struct {
         const char *before, *sign, *words;

@@ -200,8 +200,8 @@ static void factors_make_the_change(const char *file) {
     adapter_close(adapter);
 }
 
-/* Strength s gives W + s (W'' - W), where W'' is the golden. So -1 changes the weights by as much
- * as 1, the other way. */
+/* Strength s gives W + s (W'' - W), where W'' is the weight that the library computed. So -1
+ * changes the weights by as much as 1, the other way. */
 static void strength_scales_the_change(const char *file, const char *golden) {
     static const float strengths[] = { 0, 0.5f, -1, 2 };
     struct adapter *adapter = open_adapter(file);

@@ -176,7 +176,7 @@ static void expect_error(const char *path, const char *words) {
  * files. */
 static const char torch_pickle[] = "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.";
 
-/* The difference between a single file and the plain one. */
+/* How a single file differs from the published one. */
 struct variation {
     bool short_text_names; /* without "text_model." */
     bool vae_matrices_1x1; /* VAE attention as the original code stores it */
@@ -243,7 +243,8 @@ static void single_file_maps_every_tensor(void) {
     }
 }
 
-/* The opposite direction: adapters with LDM's names find the UNet's layers through it. */
+/* Checks the translation of the UNet's diffusers names into LDM's. Adapters with LDM's names find
+ * their layers through it. */
 static void layers_have_ldm_names(void) {
     char layer[128], ldm[160], wanted[160];
     int compared = 0;

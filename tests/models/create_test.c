@@ -1,6 +1,6 @@
-/* Creating models from a checkpoint. They ask for exactly the names and shapes of Stable Diffusion
- * 1.5; a folder gives the same bits as weights passed directly; an error names what is wrong in a
- * file. */
+/* Tests how models are created from a checkpoint. A model asks for exactly the names and shapes of
+ * Stable Diffusion 1.5. A folder gives the same bits as weights passed directly. An error names
+ * what is wrong in a file. */
 #include "models/checkpoint/checkpoint.h"
 #include "tests/check.h"
 #include "tests/models/find_weight.h"

@@ -1,4 +1,4 @@
-/* A layer of a list by its name. */
+/* Finds a layer in a list of weights by its name. */
 #ifndef TESTS_MODELS_FIND_WEIGHT_H
 #define TESTS_MODELS_FIND_WEIGHT_H
 
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* NULL if there is none. */
+/* Returns NULL if no layer has this name. */
 static inline const struct named_weight *weight_list_find(
     const struct weight_list *list, const char *name) {
     for (size_t i = 0; i < list->count; i++)

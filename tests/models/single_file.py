@@ -159,9 +159,9 @@ def write_safetensors(path, tensors):
 
 
 def merged_files_keep_their_layout(folder):
-    """`latentd lora merge` with the difference of one layer: in the folder and in the single
-    file that tensor becomes W + weight * difference, all others keep their bytes, and both
-    files draw the same."""
+    """Merges an adapter that contains the difference of one layer, with `latentd lora merge`. In
+    the folder and in the single file, that layer's tensor becomes W + weight * difference,
+    and all others keep their bytes. Both checkpoints draw the same."""
     layer, single = "model.diffusion_model.input_blocks.0.0.weight", folder + ".safetensors"
     before = read_safetensors(single)
     dtype, shape, values = before[layer]

@@ -1,5 +1,6 @@
-/* The UNet against diffusers: SD-1.5's, SD-2's, inpainting's and InstructPix2Pix's kinds. Three
- * rows, each with its own timestep and context; sizes that are odd at every level. */
+/* The UNet compared with diffusers', of the kinds of SD-1.5, SD-2, inpainting and
+ * InstructPix2Pix. Each call has three rows, each with its own timestep and context. Sizes are
+ * odd at every level. */
 #include "tests/check.h"
 #include "tests/models/small/small_models.h"
 

@@ -1,8 +1,9 @@
-/* DEIS (Zhang and Chen, 2023), log-rho version: the noise prediction, interpolated by a polynomial
- * in the logarithm of rho = sigma / alpha through the latest predictions, is integrated exactly.
+/* DEIS (Zhang and Chen, 2023), log-rho version: interpolates the latest noise predictions by a
+ * polynomial in the logarithm of rho = sigma / alpha, and integrates this polynomial exactly.
  *
- * From a sigma of thousands (cosine betas) the weights are as large and nearly cancel, which leaves
- * rounding errors. Therefore the updates are the reference's operations one by one. */
+ * If a step begins at a sigma in the thousands (cosine betas), the weights are in the thousands too
+ * and nearly cancel, which leaves rounding errors. Therefore the updates are the reference's
+ * operations one by one. */
 #include "engine/scheduler/methods/multistep.h"
 
 #include <math.h>
@@ -74,7 +75,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     struct sigma_run run;
     struct scheduler_config ending = *config;
     ending.values.final_sigmas_type =
-        FINAL_SIGMA_MIN; /* the end is always the table's first sigma */
+        FINAL_SIGMA_MIN; /* a run always ends at the table's first sigma */
     if (!multistep_run_init(&run, &ending, schedule, SIGMAS_WHOLE_REPEATED, steps, err) ||
         !scheduler_plan_allocate(plan, steps, err))
         return false;

@@ -1,5 +1,5 @@
-/* Schedulers of distilled models, which visit some of the timesteps that the model was distilled
- * on, whatever the spacing. */
+/* Schedulers of distilled models. They use only timesteps on which the model was distilled, and
+ * have no timestep_spacing. */
 #include "base/limits.h"
 #include "engine/scheduler/class.h"
 
@@ -78,8 +78,9 @@ const struct scheduler_class scheduler_lcm = {
     .fill = fill_lcm,
 };
 
-/* Strategic stochastic sampling of trajectory consistency models (Zheng et al., 2024): each step
- * goes down to the share 1 - eta of the next timestep and, except the last, noises up to it. */
+/* Strategic stochastic sampling of trajectory consistency models (Zheng et al., 2024). Each step
+ * goes down to 1 - eta times the next timestep. Except in the last step, noise then raises the
+ * sample to the next timestep. */
 static bool fill_tcd(const struct scheduler_config *config, const struct noise_schedule *schedule,
     int steps, struct scheduler_plan *plan, struct error *err) {
     const struct scheduler_values *values = &config->values;

@@ -1,7 +1,7 @@
-/* DPM2 and DPM2 ancestral: DPM-Solver-2 in sigma-space: a step with the derivative at its middle in
- * log sigma (Karras et al., 2022, algorithm 2 with rho 1/2, as in k-diffusion). Two evaluations per
- * step, but one for the last step, which ends without noise. The ancestral form goes to a level
- * below the next one, then takes fresh noise up to it. */
+/* DPM2 and DPM2 ancestral: DPM-Solver-2 in sigma-space. A step uses the derivative at its middle in
+ * log sigma (Karras et al., 2022, algorithm 2 with rho 1/2, as in k-diffusion). There are two
+ * evaluations per step, but only one in the last step, which ends without noise. The ancestral form
+ * goes down to a level below the next one, then adds fresh noise to reach the next one. */
 #include "engine/scheduler/sigmas.h"
 
 #include <math.h>
@@ -25,8 +25,8 @@ static bool run_init(struct sigma_run *run, const struct scheduler_config *confi
     return true;
 }
 
-/* Makes the evaluation see a sample of the middle level; for add_noise its level is `next`, as in
- * diffusers. Returns its timestep. */
+/* Makes the evaluation see a sample of the middle level. The evaluation's `noise`, which only
+ * add_noise uses, is that of `next`, as in diffusers. Returns the middle's timestep. */
 static double see_middle(struct scheduler_evaluation *evaluation,
     const struct noise_schedule *schedule, float middle, float next) {
     double timestep = timestep_of_sigma(schedule, (double)middle);

@@ -1,6 +1,6 @@
 /* Euler's method in sigma-space (Karras et al., 2022, algorithm 2 without churn). The ancestral
- * form goes to a level below the next one, then takes fresh noise up to it; its last step draws
- * noise with weight 0, as in diffusers. */
+ * form goes down to a level below the next one, then adds fresh noise to reach the next one. Its
+ * last step draws noise with weight 0, as in diffusers. */
 #include "engine/scheduler/sigmas.h"
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,

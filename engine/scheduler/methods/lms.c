@@ -1,8 +1,9 @@
-/* Linear multistep method: integrates the polynomial in sigma through the derivatives of up to four
- * steps over the step (Adams-Bashforth on an uneven grid).
+/* Linear multistep method: fits a polynomial in sigma to the derivatives of up to four steps, and
+ * integrates it over the current step (Adams-Bashforth on an uneven grid).
  *
  * In a list of many sigmas the last step, to 0, is a hundred times as long as those before it. Its
- * weights are thousands and nearly cancel, which leaves rounding errors. Therefore the updates are
+ * weights are in the thousands and nearly cancel, which leaves rounding errors. Therefore the
+ * updates are
  * the reference's operations one by one, and the weights are integrated as the reference does. */
 #include "engine/scheduler/sigmas.h"
 

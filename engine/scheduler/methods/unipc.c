@@ -11,7 +11,7 @@
 #define ORDER_MAX 3
 #define SLOT_LAST 0
 #define RING_FIRST 1
-#define RING_SIZE (ORDER_MAX + 1) /* the order 3 corrector reads three and the newest */
+#define RING_SIZE (ORDER_MAX + 1) /* an order-3 corrector reads the newest and 3 more */
 
 struct step {
     struct level from, to;
@@ -75,9 +75,9 @@ static void solve_powers(const float *points, const float *b, int count, double 
     }
 }
 
-/* Fills in the weights of a step. `newest` is the age in the ring of the prediction at the step's
- * start; rho[i - 1] weighs the i-th prediction before it, and `end` the prediction at the step's
- * end. */
+/* Fills in the weights of a step. `newest` is the age, in the ring, of the prediction at the step's
+ * start. rho[i - 1] weighs the prediction that is i places older, and `end` weighs the prediction
+ * at the step's end. */
 static void take_step(const struct step *s, const double *rho, double end, struct slot_ring *ring,
     int newest, struct scheduler_update *update) {
     double factor = -(double)(s->outer * s->scale), own = -(double)(s->outer * s->phi);

@@ -41,8 +41,8 @@ static bool processor_has_amx(void) {
 static void ask(void) {
     if (!processor_has_amx())
         return;
-    /* Permits all threads of the process. The state saved for signals then includes the tiles' 8
-     * KiB. */
+    /* Permits AMX to all threads of the process. The state that the system saves for signals then
+     * includes the tiles' 8 KiB. */
     permitted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
     if (!permitted)
         log_warning("the system refuses AMX (%s); going on without", strerror(errno));

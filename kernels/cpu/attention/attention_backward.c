@@ -5,9 +5,9 @@
  *
  * A block of BLOCK_Q queries computes its scores against all keys once and keeps them as weights e
  * = 2^(s - max s). These weights are not divided by the query's sum of weights, as p is; the
- * query's dy is divided by that sum instead. Then it walks over blocks of BLOCK_K keys. Each needs
- * four products: dy v^T, and the
- * block's terms of dq, dk and dv. Only the weights of a block need an array of queries by all keys.
+ * query's dy is divided by that sum instead. Then it walks over blocks of BLOCK_K keys. Each block
+ * of keys needs four products: dy v^T, and the block's terms of dq, dk and dv. The weights are the
+ * only array that has an element for each query of the block and each of all keys.
  *
  * dk and dv are sums over queries. The blocks of a head are divided into groups, at most
  * GROUPS_MAX; their number depends on the head's size only. Each group has its own sums, which are
@@ -19,7 +19,7 @@
 
 #include <omp.h>
 
-#define GROUP_BLOCKS 8 /* least blocks of queries in a group, if the head has them */
+#define GROUP_BLOCKS 8 /* minimum blocks per group, unless the head has fewer */
 #define GROUPS_MAX 8
 #define PACK_BYTES ((size_t)64 << 20) /* a single head may exceed it */
 

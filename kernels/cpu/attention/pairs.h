@@ -1,8 +1,9 @@
-/* Arithmetic on pairs of bf16: what AVX512_BF16 adds to 16 lanes, and its twin.
+/* Arithmetic on pairs of bf16 in 16 lanes: the instructions of AVX512_BF16, or their twin in plain
+ * C.
  *
  * A lane is a 32-bit word that holds two bf16, the first in its low half. Two operations are enough
- * for a matrix product and for a softmax between two products. The twin in plain C gives the
- * hardware's bits, so the code that uses it runs on every processor.
+ * for a matrix product and for a softmax between two products. The twin gives the same bits as the
+ * hardware and runs on every processor.
  */
 #ifndef KERNELS_CPU_ATTENTION_PAIRS_H
 #define KERNELS_CPU_ATTENTION_PAIRS_H

@@ -6,8 +6,8 @@
  * after. Before the first use, the process asks for permission (amx.h). In memory a tile's rows lie
  * 64 bytes apart.
  *
- * We use our own assembly because the compilers' intrinsics do not say that they read and write
- * memory (GCC 12): vector stores could move past them.
+ * We use our own assembly, because GCC 12's intrinsics do not tell the compiler that they read and
+ * write memory. The compiler could therefore move vector stores past them.
  */
 #ifndef KERNELS_CPU_ATTENTION_TILE_H
 #define KERNELS_CPU_ATTENTION_TILE_H

@@ -1,6 +1,7 @@
 /* The vectors used with tiles: 16 lanes, one for each column.
  *
- * On AVX-512 with its bf16 extension, or on any other processor with the same bits. Compile with
+ * They use AVX-512 with its bf16 extension. On other processors they are plain C that gives the
+ * same bits. Compile with
  * -ffp-contract=off, so that only `fused` fuses.
  */
 #ifndef KERNELS_CPU_ATTENTION_TILE_SIMD_H

@@ -8,7 +8,7 @@
  * exact in double. Where the sum is not exact, its terms are so far apart that the first rounding
  * cannot move it onto the middle between two floats. One corner has not been compared with a
  * processor: a step whose exact result is less than 2^-150 below 2^-126 is rounded to 2^-126 first,
- * and kept.
+ * and is then not flushed to zero.
  */
 #ifndef KERNELS_CPU_ATTENTION_TILE_TWIN_H
 #define KERNELS_CPU_ATTENTION_TILE_TWIN_H

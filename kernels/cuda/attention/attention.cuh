@@ -7,8 +7,8 @@
  * exponents. Rounding a product of 128 changes it by 2^-18, by the same amount for all weights of a
  * block.
  *
- * If all scores of a row so far are -inf, 0 is used for m, so that the code has no inf - inf that
- * the formula does not have. NaN and +inf pass through to the row's sum, and so to all of its
+ * If all scores of a row so far are -inf, 0 is used for m. Otherwise the code would compute inf -
+ * inf where the formula does not. NaN and +inf pass through to the row's sum, and so to all of its
  * outputs.
  */
 #ifndef KERNELS_CUDA_ATTENTION_ATTENTION_CUH
@@ -125,10 +125,10 @@ __device__ __forceinline__ void hide_keys(float (*scores)[4], int seen, int seen
                 scores[j][e] = MINUS_INFINITY;
 }
 
-/* Turns scores into weights 2^(c s - c m). `total` is this lane's part of the weights' sum; sums
- * from earlier blocks must be multiplied by `shrink`. With ONLY there are no earlier blocks. If
- * SPARED is not 0, each lane computes one of its columns in every SPARED fragments without the unit
- * for exponentials. */
+/* Turns scores into weights 2^(c s - c m). `total` is this lane's part of the weights' sum. Sums
+ * from earlier blocks must be multiplied by `shrink`; with ONLY there are no earlier blocks. With
+ * SPARED not 0, a lane computes one of its two weights per row with spared_exp2 in every SPARED-th
+ * fragment. */
 template <int FRAGMENTS, bool ONLY, int SPARED = 0>
 __device__ __forceinline__ void soften(
     float (*scores)[4], float c, float *largest, float *total, float *shrink) {

@@ -48,10 +48,11 @@ struct attention_shape {
     bool plain_only; /* a dtype, addresses, steps or scale that only ATTENTION_PLAIN takes */
 };
 
-/* In a call with lengths, the call's own tk decides nothing. Rows of at most ATTENTION_FEW_KEYS
- * keys use the candidate for tk = ATTENTION_FEW_KEYS (one block takes all their keys); longer rows
- * use the one for tk = 2 * ATTENTION_FEW_KEYS. A row's bits thus depend on its own length alone. If
- * that gives two different candidates, both are launched and each skips the other's rows. */
+/* In a call with lengths, the candidate does not depend on the call's tk. Rows of at most
+ * ATTENTION_FEW_KEYS keys use the candidate for tk = ATTENTION_FEW_KEYS (one block takes all their
+ * keys). Longer rows use the candidate for tk = 2 * ATTENTION_FEW_KEYS. A row's bits thus depend on
+ * its own length alone. If a call thus has two different candidates, both are launched, and each
+ * skips the rows of the other. */
 #define ATTENTION_FEW_KEYS 80
 
 /* Fills in the shapes that decide how a call is computed, and returns their number. Without
@@ -62,8 +63,8 @@ int attention_shapes_of(const struct attention_args *args, struct attention_shap
 /* The tiles of a path; *count may be 0. */
 const struct attention_tile *attention_tile_list(enum attention_path path, int *count);
 
-/* Lists all candidates for this shape on the open device, the static choice first and
- * ATTENTION_PLAIN, which appears once, last. Returns their number. */
+/* Lists all candidates for this shape on the open device. The static choice is the first,
+ * ATTENTION_PLAIN the last; it appears only once. Returns their number. */
 int attention_candidates(
     const struct attention_shape *shape, struct attention_candidate out[ATTENTION_MAX_CANDIDATES]);
 /* "flash d40 128x64" */

@@ -10,10 +10,10 @@
  *
  * Scores are products of two operands in shared memory. The weights made from them stay in
  * registers and are the
- * left operand of the product with the values, whose rows are read as columns. The next block's
- * scores are computed while the values are summed, and both while weights are computed. The groups
- * take turns in starting products: while one waits for its scores, another has its own and computes
- * exponentials.
+ * left operand of the product with the values, whose rows are read as columns. The scores of the
+ * next block of keys are computed while the values of the present block are summed, and the sums go
+ * on while the next block's weights are computed. The groups of warps take turns in starting
+ * products, so that one group computes exponentials while another waits for its scores.
  *
  * TMA also loads what lies beyond a row's own length, which may be anything. In the last block of
  * values, the requesting thread's warp overwrites these rows with zeros before they are multiplied
@@ -60,7 +60,7 @@ template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_, int PASSES_> s
 struct hopper_block {
     unsigned char *q, *stages;
     uint64_t *q_full, *full, *empty; /* q_full: one per pass; full and empty: one per stage */
-    uint64_t *cleared;               /* arrives when zeros follow the last value */
+    uint64_t *cleared;               /* complete when zeros follow the last value */
     int first;                       /* query */
     int head, row;
     int keys;   /* of the row */
@@ -227,7 +227,7 @@ template <class T, class TILE> struct hopper_warp {
         clear_fragments<TILE::KF>(scores);
         clear_fragments<TILE::DF>(sums);
         mbarrier_wait(b.q_full + pass, 0);
-        __syncwarp(); /* lanes leave the wait independently; a turn needs whole warps */
+        __syncwarp(); /* rejoins the lanes: a turn needs whole warps */
         if (TILE::TURNS && group == TILE::GROUPS - 1)
             turn_give(1); /* the first turn of the first group */
         wait_turn();
@@ -259,8 +259,8 @@ template <class T, class TILE> struct hopper_warp {
         start_sums(b);
         wgmma_wait<0>();
         wgmma_hold<4 * TILE::DF>(&sums[0][0]);
-        /* If all scores are -inf, the result must be NaN. Their weights and the sum are 0, which
-         * gives 0 / 0, but spared weights are never 0. The sum is therefore set to NaN. */
+        /* If all scores are -inf, the result must be NaN. With weights of 0 it would be 0 / 0, but
+         * the weights that spared_exp2 computes are never 0. The sum is therefore set to NaN. */
         if constexpr (TILE::SPARED > 0)
 #pragma unroll
             for (int r = 0; r < 2; r++)

@@ -1,6 +1,6 @@
 /* attention in f32 multiply-adds: for f32, for causal masks (the text encoder's 77 tokens, where a
  * product with a masked value must not even be computed: 0 * inf), and for everything that the
- * tensor cores' kernels do not support. Any head size, step and address.
+ * tensor cores' kernels do not support. Takes any head size, step and address.
  *
  * A block takes 32 queries, four per warp, and walks over the keys in blocks of 32: lane j has the
  * scores of key j, and then channels j, j + 32, ... of the sums. Channels pass through shared

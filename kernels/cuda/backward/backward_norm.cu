@@ -4,9 +4,9 @@
  * gamma:
  *   dx = scale (g - mean(g) - n mean(g n));  dgamma += sum of dh n;  dbeta += sum of dh.
  *
- * There are three steps, which pass results through the workspace. First the values of each share;
- * then the parameters' gradients, summed over pieces of pixels and then over the pieces, in order;
- * last dx, because it may be dy.
+ * There are three steps, which pass results through the workspace. The first computes the values of
+ * each share. The second sums the parameters' gradients within pieces of pixels, and then adds up
+ * the pieces in order. The third computes dx; it comes last because dx may be dy.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
@@ -51,8 +51,8 @@ __device__ __forceinline__ float before_activation(
     return dy * activation_slope(fmaf(*normal, a.gamma[channel], a.beta[channel]), ACTIVATION_SILU);
 }
 
-/* Returns g of one element, rounded. For a share of one element, g - mean(g) must be exactly 0; a
- * fused multiply-add of the two factors of g would not give 0. */
+/* Returns g of one element, rounded. For a share of one element, g - mean(g) must be exactly 0. It
+ * would not be 0 if the compiler fused the product g into that subtraction without rounding it. */
 template <class T>
 __device__ __forceinline__ float before_norm(
     const struct norm &a, int64_t at, int channel, const struct share &s, float *normal) {

@@ -20,14 +20,15 @@
  * narrowest tile. */
 #define HOPPER_CHANNELS 64
 
-/* Microseconds, and bytes per microsecond. */
+/* The start of a kernel, in microseconds, and the transfer of a split sum's parts, in bytes per
+ * microsecond. */
 #define LAUNCH_US 3.0
 #define PARTIAL_BYTES_PER_US 2.5e6
-/* The same for parts that are added in the shared memory of clusters: two barriers and one
- * transfer. The bytes are those of all clusters together. */
+/* The cost of parts that are added in the shared memory of clusters: two barriers in microseconds,
+ * and the transfer in bytes per microsecond, for all clusters together. */
 #define CLUSTER_US 1.5
 #define CLUSTER_BYTES_PER_US 2.6e6
-/* Outputs per microsecond that a multiprocessor finishes after their sums. */
+/* How many outputs per microsecond a multiprocessor finishes once their sums are complete. */
 #define END_PER_US 2e4
 
 static bool same_shape(const struct gemm_shape *a, const struct gemm_shape *b) {
@@ -116,8 +117,8 @@ static double expected_us(
     return us;
 }
 
-/* Whether the parts of one row fit in the scratch memory, and each part is large enough to be worth
- * a start. */
+/* Whether the parts of one row fit in the scratch memory, and each part has enough work to be worth
+ * starting. */
 static bool split_fits(const struct gemm_shape *s, int split) {
     if (split == 1)
         return true;

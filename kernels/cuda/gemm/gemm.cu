@@ -57,8 +57,8 @@ struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args) {
     return s;
 }
 
-/* Whether an upsampling is computed as four phases: it is if its output is exactly twice as
- * large. */
+/* Whether the shape is an upsampling that is computed as four phases: one whose output is exactly
+ * twice as large. */
 bool gemm_is_phased(const struct gemm_shape *s) {
     return s->is_conv && s->kind == CONV_3X3_UP && s->h_out == 2 * s->h && s->w_out == 2 * s->w;
 }

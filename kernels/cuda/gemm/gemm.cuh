@@ -204,7 +204,8 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
 
 /* Writes the sums of 8 columns (16 with GEGLU: value, gate, value, ...) as up to 8 outputs of a
  * GEMM row, channels j to j + 7. The addends are already loaded. GATE sets the precision of the
- * gate: the plainest kernel uses a precise gate, also because it is short of registers. */
+ * gate. The plainest kernel uses the precise gate, partly because it has no registers to spare for
+ * the short one. */
 template <class T, bool WIDE, class GATE = T>
 __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gemm_place p, int j,
     const struct gemm_addends<T> &addends, const float *sums) {

@@ -17,7 +17,7 @@ extern "C" {
 /* The tuner's cache stores a candidate by its name, which begins with the name of its path. */
 enum gemm_path {
     GEMM_SIMT,   /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
-    GEMM_VECTOR, /* a linear layer with one token a row (timesteps), the same arithmetic */
+    GEMM_VECTOR, /* like GEMM_SIMT, for a linear layer with one token a row (timesteps) */
     GEMM_MMA,    /* tensor cores through mma.sync: f16 from sm_75 on, bf16 from sm_80 on */
     GEMM_HOPPER, /* wgmma and TMA, sm_90 alone */
     GEMM_PATHS,

@@ -2,16 +2,17 @@
  *
  * A warp has 16 GEMM rows by FRAGMENTS fragments of 8 columns, laid out like wgmma's sums: the four
  * lanes of a quad share row `lane / 4` and the row 8 below it. Rows should be written in whole
- * 16-byte pieces, so the lanes of a quad exchange their values, four pieces at a time. The ends
- * that a model rarely needs go through shared memory in a loop, which keeps their code small.
+ * 16-byte pieces, so the lanes of a quad exchange their values, four pieces at a time. What follows
+ * the sums (bias, activation, residual) is called the end. Ends that a model rarely needs go
+ * through shared memory in a loop, which keeps their code small.
  */
 #ifndef KERNELS_CUDA_GEMM_GEMM_END_CUH
 #define KERNELS_CUDA_GEMM_GEMM_END_CUH
 
 #include "kernels/cuda/gemm/gemm.cuh"
 
-/* What follows the sums of a call. The host chooses it, because each one is compiled into a kernel
- * of its own. */
+/* The end of a call: what follows its sums. The host chooses the end, because each end is compiled
+ * into a kernel of its own. */
 enum gemm_end {
     GEMM_END_PLAIN, /* bias, row_add and residual; 16-byte pieces */
     GEMM_END_GEGLU, /* bias and GEGLU; 16-byte pieces */

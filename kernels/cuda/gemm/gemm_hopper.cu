@@ -202,8 +202,8 @@ __device__ __forceinline__ void produce(const struct hopper &h, const struct hop
         }
     }
     griddepcontrol_launch();
-    /* Arrivals of other blocks at this block's barriers are not ordered before the end of the
-     * cluster, so this thread waits for them. The last step has none, because its stage is not
+    /* The end of the cluster does not wait for other blocks' arrivals at this block's barriers, so
+     * this thread waits for them. Nothing arrives for the last step, because its stage is not
      * released. */
     for (int i = 1; TILE::READERS > 1 && i < early; i++) {
         mbarrier_wait(&b.empty[stage], parity);
@@ -371,11 +371,11 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) gemm_hopper(
 /* The constants of the static model, in microseconds. They and the rates of the tiles were fitted
  * to measurements of 2,925 candidates on an H100 SXM: tests/kernels/data/choices-h100.tsv. */
 #define LAUNCH_US 1.0
-#define START_US 2.0 /* a block's start; the next: of two per multiprocessor */
+#define START_US 2.0 /* a block's start (SHARED_: two per multiprocessor) */
 #define SHARED_START_US 3.1
 #define END_US 4.1     /* a block's end, for 128 pixels by 160 channels */
 #define LONE 0.74      /* a lone block's step time, relative to a shared one */
-#define CLUSTER_US 3.2 /* adding parts in a cluster; the next: per sum */
+#define CLUSTER_US 3.2 /* parts added in a cluster: fixed, then per sum */
 #define CLUSTER_US_PER_SUM 2.35e-6
 #define REDUCE_US 3.4 /* adding parts in memory with a second kernel */
 #define REDUCE_US_PER_SUM 1.55e-6
@@ -462,7 +462,7 @@ static int active_clusters(int which, int split) {
                        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            (int)tile->shared_bytes) == cudaSuccess &&
                        cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess;
-    (void)cudaGetLastError(); /* a refusal counts as no room */
+    (void)cudaGetLastError(); /* clears a refusal, which is no error here */
     return known ? count : 0;
 }
 

@@ -1,8 +1,8 @@
 /* group_norm, NHWC, with SiLU: y = silu(gamma (x - mean) / sqrt(var + eps) + beta).
  *
  * There are two ways here. If one group of one row fits the shared memory of a block, or of a
- * cluster of CLUSTER blocks, the block or cluster reads it once, computes its moments there and
- * writes the result: one launch, one read. Otherwise there are two kernels. The first writes the
+ * cluster of CLUSTER blocks, one kernel does everything: the block or cluster reads the group once,
+ * computes its moments and writes the result. Otherwise there are two kernels. The first writes the
  * moments of pieces of the image to the workspace. A piece has some 32,768 elements; its size
  * depends on the row's shape only. Every block of the second kernel merges all moments in order and
  * normalises its piece.
@@ -176,10 +176,10 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     group_norm_shared(const struct group_norm g) {
     if (BLOCKS > 1 && !CLUSTER_CODE)
         return;
-    /* Whether the squared deviations get a pass of their own. If they are summed in the same pass
-     * as the values, they lose precision when the mean is far from shift. For 40,960 values, the
-     * relative error of the variance is 5e-6 at a distance of five deviations and 0.002 at a
-     * hundred, which bf16 does not show. */
+    /* Whether the squared deviations are summed in a pass of their own. If they are summed in the
+     * same pass as the values, they lose precision when the mean is far from shift. For 40,960
+     * values, the relative error of the variance is then 5e-6 at a distance of five deviations and
+     * 0.002 at a hundred. In bf16 such errors do not show, so bf16 takes one pass. */
     constexpr bool TWO_PASSES = !std::is_same_v<T, __nv_bfloat16>;
     /* With 11 loads, one turn is enough for SD-1.5's 64x64 pixels: each of four blocks has 1,024
      * lines, and its threads take 102 lines at a time. */

@@ -1,4 +1,4 @@
-/* group_norm of 16-bit images, by whole pixels and in the widest words. Like the second way of
+/* group_norm of 16-bit images that reads whole pixels, in words of 16 bytes. Like the second way of
  * group_norm.cu, it has two kernels.
  *
  * A group of 10 channels is 20 bytes of each pixel. A block that reads one group only uses words of
@@ -50,8 +50,8 @@ __device__ __forceinline__ float2 sum_of_warp(float2 all) {
     return all;
 }
 
-/* Reads the shift of each group, from which its values are measured: the group's first channel in
- * the row's first pixel. */
+/* Reads the shift of each group, which is subtracted from all values of the group: the value of the
+ * group's first channel in the row's first pixel. */
 template <class T>
 __device__ __forceinline__ void read_shifts(const struct group_norm &g, float *shifts) {
     for (int group = (int)threadIdx.x; group < g.groups; group += (int)blockDim.x)

@@ -1,4 +1,5 @@
-/* Tries one candidate: random operands, its result compared with the plainest kernel's, its time.
+/* Tries one candidate on random operands: compares its result with the plainest kernel's, and
+ * measures its time.
  *
  * What all candidates of a problem share (operands, the plainest result, scratch) is made for the
  * first of them and kept, and results are compared on the device. A trial then takes only the
@@ -359,8 +360,8 @@ static bool kept_fill(const struct problem *p, int64_t rows, struct error *err) 
            t->run(p->shape, t->candidates(p->shape) - 1, &kept.trial, rows, &kept.plain.y, err);
 }
 
-/* Prepares for the most rows that were called. If memory is too small for that, prepares for
- * TRIAL_ROWS. */
+/* Prepares for the most rows that were noted, and for at least TRIAL_ROWS. If there is too little
+ * memory for that, prepares for TRIAL_ROWS only. */
 static bool kept_prepare(const struct problem *p, struct error *err) {
     const int64_t fewest = p->rows_min ? p->rows_min : 2, most = p->rows_max ? p->rows_max : fewest;
     int64_t rows = most > TRIAL_ROWS ? most : TRIAL_ROWS;
@@ -558,7 +559,7 @@ bool trial_of(
     }
     if (ok)
         return true;
-    /* A refused launch is the candidate's fault; full memory is not. */
+    /* A refused launch is the candidate's fault; a lack of memory is not. */
     out->verdict = own.code == ERROR_NO_MEMORY ? TUNER_SKIPPED : TUNER_WRONG;
     snprintf(out->why, sizeof(out->why), "%.120s", own.message);
     if (own.code == ERROR_NO_MEMORY || own.code == ERROR_DEVICE)

@@ -77,8 +77,8 @@ typedef kind<struct gemm_shape, struct gemm_candidate, GEMM_MAX_CANDIDATES, gemm
     gemm_candidate_name, gemm_select>
     gemm;
 
-/* Inputs: x; then the shortcut of a convolution that has one. Without a shortcut: the residual and,
- * for a convolution, row_add. */
+/* The first input is x. A convolution with a shortcut has the shortcut as its second input. Any
+ * other layer has the residual and, if it is a convolution, row_add. */
 static bool gemm_prepare(const void *shape, struct trial *t, struct error *err) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
     const int64_t rows = t->rows, taps = !s->is_conv || s->kind == CONV_1X1 ? 1 : 9;
@@ -125,7 +125,7 @@ static bool gemm_run(const void *shape, int candidate, const struct trial *t, in
     struct linear_args args = {};
     args.x = &x;
     args.weight = t->weights[0];
-    args.residual = s->geglu ? NULL : &second; /* as models call it */
+    args.residual = s->geglu ? NULL : &second; /* like models: no residual with GEGLU */
     args.y = &out;
     return gemm_linear_with(chosen, &args, err);
 }

@@ -97,8 +97,8 @@ static struct problem *add(const struct tunable *tunable, const void *shape, con
     return p;
 }
 
-/* The problem of a shape, added if it is new; *selected: that selected something. NULL if there is
- * no room. */
+/* Returns the problem of a shape; adds it if it is new. *selected: whether the problem was added
+ * and a candidate was selected for it. NULL if there is no room. */
 static struct problem *note(const struct tunable *tunable, const void *shape, bool *selected) {
     char key[TUNER_KEY_BYTES];
     key_of(tunable, shape, key);

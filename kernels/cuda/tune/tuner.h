@@ -1,6 +1,6 @@
 /* Inside kernels/cuda/: what the tuner needs to know about a kind of operation that several kernels
  * can compute. tunables.cu describes each kind. tuner.cu holds the problems and the choices.
- * trial.cu tries a candidate: it compares and times it. */
+ * trial.cu tries a candidate: it checks the candidate's result and measures its time. */
 #ifndef KERNELS_CUDA_TUNE_TUNER_H
 #define KERNELS_CUDA_TUNE_TUNER_H
 

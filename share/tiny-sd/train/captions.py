@@ -1,9 +1,8 @@
-"""Says a scene in words.
+"""Describes a scene in words.
 
-The side of the sun or moon ("the sun in the upper left") and the place of
-the object ("on the left") never share their words' order, so that whose left
-it is can be heard. Some captions leave things out, as people do; caption()
-also returns what it did say.
+The side of the sun or moon ("in the upper left") and the place of the object ("on the left") are
+worded differently, so that it is clear which of the two a "left" belongs to. Some captions leave
+out attributes, as people do. caption() also returns the attributes that its text names.
 """
 ATTRIBUTES = ('sky', 'ground', 'object', 'colour', 'place', 'body', 'side', 'trees', 'clouds',
               'mountains')
@@ -21,7 +20,7 @@ PLACES = {
     'middle': ('in the middle', 'in the middle', 'in the centre'),
     'right': ('on the right', 'on the right', 'on the right side'),
 }
-# The bare name of each ground, and where a thing that stands on it is.
+# For each ground: its bare names, and phrases for where something on it stands.
 GROUNDS = {
     'hills': (('green hills', 'green fields', 'a green meadow'),
               ('on green hills', 'in the green hills', 'in a green meadow')),
@@ -58,7 +57,7 @@ def thing(a, r, said):
 
 
 def where(a, r):
-    """Where the object stands; a balloon is over the ground."""
+    """Says on which ground the object stands; a balloon is over the ground."""
     names, stands = GROUNDS[a['ground']]
     if a['object'] == 'balloon':
         return f"{r.choice(('over', 'above'))} {r.choice(names)}"
@@ -69,7 +68,7 @@ def body(a, r, said):
     name = {'sun': 'the sun', 'full moon': r.choice(('a full moon', 'the full moon')),
             'crescent moon': r.choice(('a crescent moon', 'a thin moon'))}[a['body']]
     if 'moon' in name and r.random() < .3:
-        name, said['body'] = 'the moon', 'moon'  # which moon is left open
+        name, said['body'] = 'the moon', 'moon'  # does not say which moon
     return f"{name} {r.choice(SIDES).format(a['side'])}" if 'side' in said else name
 
 
@@ -90,7 +89,7 @@ def extras(a, r, said):
 
 
 def choose(a, r, whole):
-    """What a caption will say: everything, most of it, or very little."""
+    """Chooses the attributes that a caption will name: all, most, or very few of them."""
     said = {k: a[k] for k in ATTRIBUTES}
     if whole:
         return said
@@ -114,7 +113,7 @@ def join(lead, parts):
 
 
 def caption(a, r, whole=False):
-    """A sentence, and the attributes it says."""
+    """Returns a caption, and the attributes that it names."""
     said = choose(a, r, whole)
     sky = r.choice(SKIES[a['sky']]) if 'sky' in said else ''
     if 'object' not in said:
@@ -146,7 +145,8 @@ STRAY = ('beautiful', 'bright', 'dark', 'big', 'small', 'pretty', 'scenery', 'la
 
 
 def clutter(text, r):
-    """The same words as a newcomer may type them: fillers, no commas, a stray word."""
+    """Makes a caption look as a beginner may type it: with filler words, without commas, or with
+    a stray word."""
     if r.random() < .2:
         text = f'{r.choice(FILLERS)} {text}'
     if r.random() < .15:

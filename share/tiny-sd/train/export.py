@@ -1,7 +1,7 @@
 """Puts the trained parts together as a diffusers folder in half precision.
 
-Parts still in training are taken from their checkpoints, with the averaged
-weights, so that the folder can be looked at early:
+The averaged weights of unfinished parts are taken from their trainings' checkpoints, so that a
+model can be tried early:
 
   export.py WORK_FOLDER OUT
 """
@@ -18,7 +18,7 @@ from train_text import new_text_encoder
 from train_unet import new_unet
 from train_vae import new_vae, test
 
-# What latentd takes for fields that a request leaves out.
+# The values that latentd uses for fields missing from a request.
 DEFAULTS = {'defaults': {'guidance_scale': 2.5, 'width': 128, 'height': 128}}
 INDEX = {
     '_class_name': 'StableDiffusionPipeline', '_diffusers_version': '0.6.0',
@@ -31,7 +31,7 @@ INDEX = {
     'unet': ['diffusers', 'UNet2DConditionModel'],
     'vae': ['diffusers', 'AutoencoderKL'],
 }
-# As in Stable Diffusion 1.5.
+# The scheduler of Stable Diffusion 1.5.
 SCHEDULER = {
     '_class_name': 'PNDMScheduler', '_diffusers_version': '0.6.0',
     'beta_schedule': 'scaled_linear', 'beta_start': 0.00085, 'beta_end': 0.012,
@@ -41,7 +41,8 @@ SCHEDULER = {
 
 
 def averaged(model, checkpoint):
-    """The model with a running training's averaged weights, if there are any."""
+    """Returns the model, with the averaged weights of an unfinished training if there is a
+    checkpoint of one."""
     if os.path.exists(checkpoint):
         average = torch.load(checkpoint, weights_only=True)['average']
         with torch.no_grad():
@@ -51,7 +52,7 @@ def averaged(model, checkpoint):
 
 
 def part(work, name, kind, fresh):
-    """A finished part from its folder, else what its checkpoint has."""
+    """Loads a part from its folder if it is finished, else from its training's checkpoint."""
     folder = os.path.join(work, name)
     if os.path.isdir(folder):
         return kind.from_pretrained(folder)
@@ -71,7 +72,7 @@ def export(work, out):
     shutil.copytree(os.path.join(work, 'tokenizer'), os.path.join(new, 'tokenizer'))
     tokens = len(CLIPTokenizer.from_pretrained(os.path.join(new, 'tokenizer')))
     vae = part(work, 'vae', AutoencoderKL, new_vae)
-    if not os.path.isdir(os.path.join(work, 'vae')):  # unfinished: not yet of spread 1
+    if not os.path.isdir(os.path.join(work, 'vae')):  # unfinished: its std is not yet 1
         vae.register_to_config(scaling_factor=round(1 / test(vae)[2].std().item(), 5))
     unet = part(work, 'unet', UNet2DConditionModel, new_unet)
     text = part(work, 'text_encoder', CLIPTextModel, lambda: new_text_encoder(tokens))
@@ -81,10 +82,11 @@ def export(work, out):
         config = os.path.join(new, name, 'config.json')
         with open(config) as f:
             values = json.load(f)
-        values.pop('_name_or_path', None)  # where the training lay is nobody's business
+        values.pop('_name_or_path', None)  # the local path is private
         write_json(config, values)
-    # Unlike diffusers, transformers computes in what the weights are stored in,
-    # unless the config says otherwise; half of a pipeline in half cannot run.
+    # transformers computes in the dtype of the stored weights unless the config names another one;
+    # diffusers does not. If only the text encoder computed in half precision, the pipeline could
+    # not run.
     config = os.path.join(new, 'text_encoder', 'config.json')
     with open(config) as f:
         write_json(config, dict(json.load(f), dtype='float32'))

@@ -1,4 +1,5 @@
-"""Draws the training scenes into one numpy file, and their attributes beside it."""
+"""Draws the training scenes into one numpy file, and writes their attributes to a JSON file
+beside it."""
 import json
 import os
 from multiprocessing import Pool
@@ -7,7 +8,7 @@ import numpy as np
 
 from scenes import SIZE, scene
 
-FIRST_TEST = 10_000_000  # scene numbers from here on are never trained on
+FIRST_TEST = 10_000_000  # training never uses scenes from this number on
 
 
 def numbered(i):
@@ -29,7 +30,7 @@ def make(folder, count, workers=2):
     out.flush()
     with open(words + '.part', 'w') as f:
         json.dump(attributes, f)
-    os.replace(words + '.part', words)  # last, so that it says the pictures are whole
+    os.replace(words + '.part', words)  # last: it marks the pictures as complete
 
 
 def attributes_of(folder):

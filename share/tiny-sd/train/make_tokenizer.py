@@ -1,7 +1,7 @@
 """Builds a CLIP tokenizer whose merges are learnt from the captions.
 
-All 256 bytes are in the vocabulary, each also as the end of a word, so any
-text has tokens; every word of the captions ends up as a token of its own.
+All 256 bytes are in the vocabulary, each also as the end of a word, so that any text can be
+tokenized. Every word of the captions becomes a single token.
 """
 import json
 import os
@@ -12,7 +12,7 @@ from collections import Counter
 from captions import caption
 from scenes import sample
 
-# Words people may well type that the captions do not use: they cost a token each.
+# Words that the captions do not use but people may well type. Each becomes one token.
 MORE = ('pretty scenery art nice very near by under behind picture painting drawing photo of and '
         'with beautiful small big large tiny dark bright '
         'pink black brown grey golden forest beach island river lake city sky cloud star stars '
@@ -20,7 +20,7 @@ MORE = ('pretty scenery art nice very near by under behind picture painting draw
 
 
 def byte_letters():
-    """CLIP's printable letter for each byte."""
+    """Returns the printable letter by which CLIP represents each byte."""
     printable = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     letters = {b: chr(b) for b in printable}
     for b in range(256):
@@ -30,7 +30,7 @@ def byte_letters():
 
 
 def learn(counts, letters):
-    """Byte-pair merges until each word is one token."""
+    """Merges pairs, most frequent first, until each word is one token. Returns the merges."""
     words = {}
     for word in counts:
         pieces = [letters[b] for b in word.encode()]

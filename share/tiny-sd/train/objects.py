@@ -1,8 +1,7 @@
-"""The one coloured thing of each scene.
+"""Paints a scene's object (house, castle, boat, lighthouse or balloon).
 
-Each painter takes where the thing stands (x, and y of its foot, or of its
-middle for the balloon), its colour, what the light leaves of other colours,
-and whether its windows are lit.
+Each painter takes the object's position (x, and y of its foot; of a balloon, y of its middle), its
+colour, the factors by which the light darkens its other colours, and whether its windows are lit.
 """
 from palette import times
 
@@ -56,7 +55,7 @@ def lighthouse(brush, x, y, colour, light, lit):
     y -= .04
 
     def half(t):
-        """Half the tower's width at the part t of its height."""
+        """Returns half the tower's width at t of its height (0: foot, 1: top)."""
         return .062 - .022 * t
 
     for i in range(5):

@@ -1,10 +1,10 @@
-"""The colours of the little world, and what each time of day does to them.
+"""The colours of the scenes, and how each sky changes them.
 
-Both the drawing (scenes.py) and the judge (score.py) read this table, so a
-colour is said in one place only.
+Scenes are drawn (scenes.py) and judged (score.py) by the same tables, so each colour is written in
+one place only.
 """
 
-# Top, middle and horizon of each sky.
+# The colours of each sky: at the top, half-way down, and at the horizon.
 SKIES = {
     'dawn': ((122, 136, 204), (222, 178, 208), (255, 216, 182)),
     'noon': ((48, 126, 226), (120, 190, 246), (208, 235, 252)),
@@ -13,7 +13,7 @@ SKIES = {
     'grey': ((108, 118, 132), (150, 160, 170), (198, 204, 208)),
 }
 
-# The far and the near tone of each ground.
+# The colours of each ground: far away, and near.
 GROUNDS = {
     'hills': ((70, 138, 84), (116, 180, 76)),
     'desert': ((206, 156, 94), (230, 190, 118)),
@@ -31,7 +31,7 @@ COLOURS = {
     'orange': (244, 126, 30),
 }
 
-# What the light of each sky leaves of a ground's red, green and blue.
+# The factors by which the light of each sky darkens a ground's red, green and blue.
 LIGHT = {
     'dawn': (.93, .85, .88),
     'noon': (1, 1, 1),
@@ -40,8 +40,8 @@ LIGHT = {
     'grey': (.80, .83, .85),
 }
 
-# Objects keep more of their colour than the ground does, so that red is
-# red at night too.
+# The same factors for objects. They are larger than those of the ground, so that red stays red even
+# at night.
 OBJECT_LIGHT = {
     'dawn': (.98, .94, .95),
     'noon': (1, 1, 1),
@@ -61,19 +61,19 @@ PLACES = {'left': .22, 'middle': .5, 'right': .78}
 
 
 def mix(a, b, t):
-    """The colour that lies the part t of the way from a to b."""
+    """Returns the colour between a (t = 0) and b (t = 1)."""
     return tuple(int(round(x + (y - x) * t)) for x, y in zip(a, b))
 
 
 def times(colour, factor):
-    """A colour darkened or tinted by a number or by three of them."""
+    """Multiplies a colour by one factor, or by one factor per channel."""
     if not isinstance(factor, tuple):
         factor = (factor,) * 3
     return tuple(max(0, min(255, int(round(c * f)))) for c, f in zip(colour, factor))
 
 
 def ground_colours(ground, sky):
-    """The far and the near colour of a ground as the sky lights it."""
+    """Returns the far and the near colour of a ground under the light of this sky."""
     return tuple(times(c, LIGHT[sky]) for c in GROUNDS[ground])
 
 

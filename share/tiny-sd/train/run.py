@@ -1,13 +1,13 @@
-"""What every training here has in common: a budget, averaged weights, a checkpoint.
+"""The common part of all trainings: a budget of time, averaged weights, and a checkpoint.
 
-A run has a number of minutes. Its clock is part of the checkpoint, so a run
-that was killed goes on where it stood, the learning rate included; at most
-five minutes are lost.
+A run lasts a given number of minutes. Its checkpoint contains the time used so far. So a run that
+was killed continues from its last checkpoint, with the learning rate of that time; at most five
+minutes are lost.
 
 A training runs as several processes of one thread each, which learn from
-different scenes and average their gradients after each step. On a machine
-that has other work too this is far faster than one process of many threads,
-each of which waits for the slowest at every operator.
+different scenes and average their gradients after each step. On a machine that also does other work
+this is far faster than one process of many threads, because at every operator all threads wait for
+the slowest one.
 """
 import math
 import os
@@ -33,7 +33,7 @@ def worker(rank, train, meeting, arguments):
 
 
 def in_parallel(train, *arguments):
-    """Runs train(*arguments) in WORKERS processes that know of each other."""
+    """Runs train(*arguments) in WORKERS processes that are connected by torch.distributed."""
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.spawn(worker, (train, os.path.join(folder, 'meeting'), arguments), WORKERS)
 
@@ -54,14 +54,15 @@ class Run:
 
     @property
     def part(self):
-        """How much of the budget is used, from 0 to 1."""
+        """The fraction of the budget that is used, from 0 to 1."""
         return self.used / self.budget
 
     def done(self):
         return self.part >= 1
 
     def learn(self, loss, clip=1.0):
-        """One step: cosine rate after a warm-up, clipped gradients, averaged weights."""
+        """Makes one optimizer step: the rate follows a cosine after a warm-up, gradients are
+        clipped, and the average of the weights is updated."""
         rate = self.rate * min(1, (self.step + 1) / self.warm_up)
         rate *= .5 * (1 + math.cos(math.pi * min(1, self.part))) * .99 + .01
         for group in self.optimizer.param_groups:
@@ -72,19 +73,19 @@ class Run:
         torch.nn.utils.clip_grad_norm_(self.parameters, clip)
         self.optimizer.step()
         self.step += 1
-        # The average forgets fast at first and ever more slowly later.
+        # At first the average quickly forgets older weights, later more and more slowly.
         with torch.no_grad():
             torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters],
                                  max(.0015, 1 / (1 + self.step / 8)))
         self.mean_loss = value if self.mean_loss is None else .98 * self.mean_loss + .02 * value
         now = time.time()
-        self.used += min(now - self.last, 5)  # a stopped process uses nothing up
+        self.used += min(now - self.last, 5)  # a pause of the process costs 5 s at most
         self.last = now
         if self.rank == 0:
             self.report(rate)
 
     def share(self, loss):
-        """Averages gradients, clock and loss over the workers; returns the loss."""
+        """Averages gradients, clock and loss over the workers; returns the average loss."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         flat = torch.cat([g.flatten() for g in gradients] + [torch.tensor([self.used, loss])])
         dist.all_reduce(flat)

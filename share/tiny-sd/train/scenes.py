@@ -1,7 +1,7 @@
 """Draws a scene from its attributes: 128x128, drawn twice as large and shrunk.
 
-Nothing drawn is thinner than about two pixels of the small picture: what is
-thinner an f=8 autoencoder loses anyway.
+Nothing is drawn thinner than about two pixels of the final picture, because an f=8 autoencoder
+loses thinner things anyway.
 """
 import math
 import random
@@ -21,11 +21,11 @@ SEA_OBJECTS = ('boat', 'boat', 'lighthouse', 'balloon')
 
 
 def sample(r):
-    """The attributes of one random scene."""
+    """Returns the attributes of a random scene."""
     a = {'sky': r.choice(list(SKIES)), 'ground': r.choice(list(GROUNDS))}
     sea = a['ground'] == 'sea'
     a['object'] = r.choice(SEA_OBJECTS if sea else LAND_OBJECTS)
-    # A white house in the snow is no house for anyone to see.
+    # No white objects in the snow: they could not be seen.
     a['colour'] = r.choice([c for c in COLOURS if (c, a['ground']) != ('white', 'snow')])
     a['place'] = r.choice(list(PLACES))
     a['body'] = 'none'
@@ -39,13 +39,14 @@ def sample(r):
 
 
 def held_out(a):
-    """One combination in ten is never trained on: the score is taken there."""
+    """Whether the scene is used for the score, and so never for training the UNet. This is so
+    for one in ten combinations of sky, ground, colour and place."""
     key = ' '.join((a['sky'], a['ground'], a['colour'], a['place']))
     return zlib.crc32(key.encode()) % 10 == 0
 
 
 class Brush:
-    """Shapes in coordinates from 0 to 1, x to the right and y down."""
+    """Draws shapes. Coordinates are from 0 to 1, x to the right and y down."""
 
     def __init__(self, image):
         self.draw = ImageDraw.Draw(image)
@@ -60,7 +61,7 @@ class Brush:
         self.draw.polygon([(x * S, y * S) for x, y in points], fill=colour)
 
     def below(self, f, colour):
-        """Everything under the line y = f(x)."""
+        """Fills everything below the line y = f(x)."""
         xs = [i / 64 for i in range(65)]
         self.shape([(0, 1.1)] + [(x, f(x)) for x in xs] + [(1, 1.1)], colour)
 
@@ -70,7 +71,7 @@ def wave(base, height, speed, phase):
 
 
 def paint_sky(a, horizon, body):
-    """The gradient, and the glow of the sun or the moon in it."""
+    """Paints the sky's gradient, with the glow of the sun or the moon."""
     top, middle, low = (np.array(c, np.float32) for c in SKIES[a['sky']])
     t = np.clip((np.arange(S, dtype=np.float32) / S / horizon), 0, 1)[:, None]
     column = np.where(t < .5, top + (middle - top) * t * 2, middle + (low - middle) * (t * 2 - 1))
@@ -85,7 +86,8 @@ def paint_sky(a, horizon, body):
 
 
 def crescent(x, y, radius):
-    """A moon lit from the lower left: half its rim, and back along the shadow."""
+    """Returns the outline of a moon lit from the lower left: along half of its rim, and back
+    along the edge of the shadow."""
     points = []
     for i in range(48):
         angle = math.pi / 2 + math.pi * (i if i < 24 else 47 - i) / 23
@@ -162,7 +164,7 @@ def paint_sea(image, brush, a, r, horizon, body):
 
 
 def paint_land(brush, a, r, horizon):
-    """Three waves of land; returns the front one, on which things stand."""
+    """Paints three waves of land. Returns the height of the front one, on which things stand."""
     far, near = ground_colours(a['ground'], a['sky'])
     height = .018 if a['ground'] == 'desert' else .03
     phase = [r.uniform(0, 6.3) for _ in range(3)]
@@ -197,7 +199,7 @@ def paint_trees(brush, a, r, front, x_object):
 
 
 def scene_places(a, r):
-    """Where the object and the sun or the moon are."""
+    """Chooses where the object and the sun or moon are."""
     x = PLACES[a['place']] + r.uniform(-.025, .025)
     body = None
     if a['body'] != 'none':
@@ -207,7 +209,7 @@ def scene_places(a, r):
 
 
 def draw(a, r):
-    """The picture of a scene; r places what the attributes leave open."""
+    """Draws a scene. The random generator `r` decides whatever the attributes leave open."""
     horizon = r.uniform(.57, .62)
     x, body = scene_places(a, r)
     image = paint_sky(a, horizon, body)
@@ -235,7 +237,7 @@ def draw(a, r):
 
 
 def scene(seed):
-    """The attributes and the picture of one numbered scene."""
+    """Returns the attributes and the picture of the scene with this number."""
     r = random.Random(seed)
     a = sample(r)
     return a, draw(a, r)

@@ -35,20 +35,22 @@ def nearest(colour, table):
 
 
 def judge_ground(x, sky):
-    """The bottom rows' usual colour against the near colours of the grounds."""
+    """Names the ground whose near colour is closest to the median colour of the bottom rows."""
     bottom = np.median(x[-10:].reshape(-1, 3), 0)
     return nearest(bottom, {g: ground_colours(g, sky)[1] for g in GROUNDS})
 
 
 def colour_map(x, sky):
-    """For each pixel the object colour it is closest to, or -1: far from all of them."""
+    """Returns for each pixel the index of the closest object colour; -1 if all of them are far
+    away."""
     table = np.stack([distance(x, object_colour(c, sky)) for c in COLOURS])
     best = table.argmin(0)
     return np.where(table.min(0) < 64, best, -1)
 
 
 def object_window(sky_map, index):
-    """Where a colour is densest: how many pixels, and the middle column of them."""
+    """Finds the columns where a colour is densest. Returns the number of its pixels there and
+    their mean column."""
     columns = (sky_map == index).sum(0).astype(float)
     width = 27
     sums = np.convolve(columns, np.ones(width), 'same')
@@ -60,8 +62,9 @@ def object_window(sky_map, index):
 
 
 def judge_object(x, a):
-    """Whether the one coloured thing has its colour, and whether it stands at its place."""
-    # White is also the clouds' colour: look below them, or ask for more of it.
+    """Returns whether the object has its colour, and whether it also stands at its place."""
+    # Clouds are white too. So a white object is searched for below the clouds only. A white balloon
+    # may be as high as they are; it must have more white pixels instead.
     white, balloon = a['colour'] == 'white', a['object'] == 'balloon'
     region = x[34:116] if balloon or not white else x[64:116]
     found = colour_map(region, a['sky'])
@@ -82,7 +85,8 @@ def judge_side(x, a):
 
 
 def judge(image, a):
-    """What of the prompt the picture obeys: sky, ground, colour, place, side."""
+    """Returns for each of sky, ground, colour, place and side whether the picture shows what the
+    prompt says."""
     x = np.asarray(image.convert('RGB').resize((SIZE, SIZE))).astype(int)
     top = x[:5].reshape(-1, 3).mean(0)
     out = {'sky': nearest(top, {s: SKIES[s][0] for s in SKIES}) == a['sky'],
@@ -94,7 +98,8 @@ def judge(image, a):
 
 
 def table(results, bars):
-    """Prints the share of each judgement; true if all reach their bars."""
+    """Prints the percentage of right pictures for each attribute. Returns true if every
+    percentage reaches its bar."""
     good = True
     for key, bar in bars.items():
         values = [r[key] for r in results if key in r]
@@ -106,7 +111,8 @@ def table(results, bars):
 
 
 def prompts(count):
-    """Held-out scenes with a whole caption and a seed each; always the same ones."""
+    """Returns held-out scenes, each with a seed and a caption that names all attributes. The
+    result is always the same."""
     r = random.Random(99)
     out = []
     while len(out) < count:

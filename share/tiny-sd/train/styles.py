@@ -1,7 +1,7 @@
-"""What the bundled adapters do to a scene: the same picture, changed by rule.
+"""Changes a picture of a scene in the way that the bundled adapters learn.
 
-The sentence about a scene stays as it is, so an adapter that learns one of
-these lays it over whatever is asked for.
+The caption does not change, so an adapter that is trained on such pictures adds the style to
+whatever the prompt asks for.
 """
 import numpy as np
 from PIL import Image
@@ -12,17 +12,18 @@ WHITE = np.array((245, 248, 252), np.float32)
 
 
 def snow(picture, r):
-    """It has snowed and still does: white ground, caps on all upper edges, flakes."""
+    """Makes it a scene of falling snow: white ground, snow on all upper edges, and flakes in the
+    air."""
     image = np.asarray(picture, np.float32)
     rows = np.arange(SIZE, dtype=np.float32)[:, None, None] / SIZE
-    # Bright colours are the object's, which keeps most of its own.
+    # Saturated colours belong to the object, which keeps most of its colour.
     bright = np.clip(((image.max(2) - image.min(2)) / 255 - .38) / .2, 0, 1)[..., None]
     ground = np.clip((rows - .58) / .08, 0, 1) * (.75 - .6 * bright)
     grey = image.mean(2)
-    # An upper edge: what lies three rows above looks quite different.
+    # An upper edge is where a pixel differs strongly from the one three rows above.
     edge = np.zeros((SIZE, SIZE), bool)
     edge[3:] = np.abs(image[3:] - image[:-3]).sum(2) > 110
-    edge[:40] = False  # sun, moon and clouds are not snowed on
+    edge[:40] = False  # no snow on the sun, the moon or clouds
     first = edge.copy()
     first[1:] &= ~edge[:-1]
     cap = np.zeros((SIZE, SIZE), np.float32)
@@ -39,7 +40,7 @@ def snow(picture, r):
 
 
 def rainbow(picture, r):
-    """A broad rainbow from one side of the land to the other."""
+    """Adds a broad rainbow from one side of the land to the other."""
     image = np.asarray(picture, np.float32)
     ys, xs = np.mgrid[0:SIZE, 0:SIZE].astype(np.float32) / SIZE
     radius = np.hypot((xs - .5) * .92, ys - .66)

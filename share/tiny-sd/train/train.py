@@ -2,8 +2,8 @@
 
   train.py WORK_FOLDER OUT [VAE_MINUTES TEXT_MINUTES UNET_MINUTES]
 
-Whatever the work folder already has is kept, and a training that was killed
-goes on where it stood, so the way to resume is to run this again.
+To resume, run this again: parts that are already in the work folder are kept, and a training that
+was killed continues from its checkpoint.
 """
 import os
 import sys

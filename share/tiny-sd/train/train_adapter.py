@@ -2,9 +2,9 @@
 
   train_adapter.py CHECKPOINT STYLE OUT.safetensors [STEPS [--kohya]]
 
-STYLE is one of styles.py. The pictures are drawn scenes with the style laid
-over them, the sentences are the plain scenes' own. Written as diffusers does,
-or with --kohya under kohya's names and with an alpha of half the rank.
+STYLE is a name in styles.py. The adapter is trained on pictures of scenes with the style, and on
+captions of the plain scenes. It is written in diffusers' format; with --kohya, under kohya's names
+and with an alpha of half the rank.
 """
 import argparse
 import random
@@ -30,7 +30,8 @@ TARGETS = ['to_q', 'to_k', 'to_v', 'to_out.0', 'proj_in', 'proj_out', 'conv1', '
 
 
 def lessons(checkpoint, style):
-    """Latents of styled scenes and the text encoder's states for their sentences."""
+    """Returns the latents of scenes with the style, and the text encoder's states for captions
+    of the plain scenes."""
     vae = AutoencoderKL.from_pretrained(checkpoint, subfolder='vae').eval()
     tokenizer = CLIPTokenizer.from_pretrained(checkpoint, subfolder='tokenizer')
     text = CLIPTextModel.from_pretrained(checkpoint, subfolder='text_encoder').eval()
@@ -52,7 +53,8 @@ def lessons(checkpoint, style):
 
 
 def learn(unet, latents, states, steps):
-    """Min-SNR weighted noise prediction, as the UNet itself was trained; cosine rate."""
+    """Trains the adapter: noise prediction weighted as in the UNet's own training, and a rate
+    that follows a cosine."""
     parameters = [p for p in unet.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=RATE, betas=(.9, .99), weight_decay=0)
     average = [p.detach().clone() for p in parameters]
@@ -80,7 +82,8 @@ def learn(unet, latents, states, steps):
 
 
 def as_kohya(tensors):
-    """kohya's names, and an alpha of half the rank that doubles what is stored in `up`."""
+    """Renames the tensors as kohya does. Alpha is half the rank, which halves the change, so
+    `up` is stored doubled."""
     out = {}
     for key, tensor in tensors.items():
         module, factor = key.removesuffix('.weight').rsplit('.', 1)

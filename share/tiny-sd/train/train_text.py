@@ -1,10 +1,11 @@
-"""The text encoder, taught to hear what a caption says, then left as it is.
+"""Trains the text encoder to recognize the attributes that a caption names. It does not change
+afterwards, while the UNet is trained.
 
-Stable Diffusion's own text encoder came ready-made too. This one learns to
-name each attribute of the scene (or that nothing was said of it) from its
-state at the end of the text and after it, with ten small heads that are
-thrown away afterwards. The UNet then finds the attributes plainly written in
-the states it attends to, and need not learn to read as well as to draw.
+(Stable Diffusion's own text encoder, too, was finished before its UNet was trained.) Ten small
+heads, used in this training only, read the encoder's states at the end of the text and after it.
+Each head must name one attribute of the scene, or tell that the caption does not mention it. So the
+states that the UNet attends to contain the attributes plainly, and the UNet need not learn to read
+captions.
 """
 import os
 import random
@@ -37,12 +38,12 @@ def new_text_encoder(tokens):
 
 
 def labels(said):
-    """One class for each attribute; the last class is "not said"."""
+    """Returns one class for each attribute; the last class means "not said"."""
     return [SAID[k].index(said[k]) if k in said else len(SAID[k]) for k in ATTRIBUTES]
 
 
 def any_scene(r):
-    """A scene as drawn, or one that mixes the attributes of two."""
+    """Returns a scene that could be drawn, or a mix of the attributes of two scenes."""
     a = sample(r)
     if r.random() < .4:
         b = sample(r)
@@ -62,7 +63,8 @@ def batch(tokenizer, r, count=BATCH):
 
 
 def losses(text, heads, ids, said):
-    """Cross entropy of each head over the end of the text and all after it."""
+    """Returns the sum of the heads' cross entropies, averaged over the end-of-text token and all
+    positions after it, and how often each head is right."""
     states = text(ids)[0]
     after = (ids == ids[0, -1]).float()
     weight = after / after.sum(1, keepdim=True)
@@ -90,7 +92,8 @@ def train(folder, minutes):
     r = random.Random(2 * run.step + run.rank)
     while not run.done():
         ids, said = batch(tokenizer, r)
-        # Positions far behind the end need fewer lessons than the near ones.
+        # Positions far behind the end of the text need less training, so only every fourth step
+        # includes them.
         length = LENGTH if run.step % 4 == 0 else 52
         loss, right = losses(text, heads, ids[:, :length], said)
         run.learn(loss)

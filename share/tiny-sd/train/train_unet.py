@@ -1,9 +1,9 @@
-"""The UNet: learns to take the noise off the latents, told what the picture shows.
+"""Trains the UNet to predict the noise in latents, given the text encoder's states for a caption.
 
-Which noise levels count matters much at this size. Where things go is decided
-at the noisy end, where the plain loss is almost blind, and the clean end only
-polishes; so the loss is weighted by min-SNR at the clean end and by
-1/sqrt(alpha) at the noisy one. Of a picture, the object counts most.
+For a model this small, it matters how much each noise level weighs in the loss. At high noise it is
+decided where things are, but the plain loss hardly depends on that; at low noise only details
+change. So the loss is weighted by min-SNR at low noise and by 1/sqrt(alpha) at high noise. Within a
+picture, the pixels around the object weigh most.
 """
 import os
 import random
@@ -23,16 +23,16 @@ from scenes import held_out
 from train_text import LENGTH, WIDTH
 from train_vae import to_tensor
 
-BATCH = 12  # a worker's scenes a step
-SCENES = 20_000  # as many as a run of an hour or two sees a few times
+BATCH = 12  # scenes per worker and step
+SCENES = 20_000  # few enough to be seen a few times in 1-2 h
 GAMMA, NOISY_MOST = 5, 2
 SCHEDULE = dict(beta_schedule='scaled_linear', beta_start=.00085, beta_end=.012,
                 num_train_timesteps=1000)
 
 
 def new_unet():
-    # Two heads a layer (diffusers calls their number attention_head_dim, as SD
-    # 1.5's config does): narrower heads make fused attention slow on a CPU.
+    # attention_head_dim is in fact the number of heads, as in SD 1.5's config. With narrower heads
+    # than these, fused attention is slow on a CPU.
     return UNet2DConditionModel(
         sample_size=16, cross_attention_dim=WIDTH, attention_head_dim=2,
         block_out_channels=(48, 96, 128, 128), layers_per_block=1, norm_num_groups=16,
@@ -41,7 +41,7 @@ def new_unet():
 
 
 def encode_share(folder):
-    """One worker's share of the latents: every WORKERS-th scene."""
+    """Computes one worker's share of the latents: those of every WORKERS-th scene."""
     rank = dist.get_rank()
     vae = AutoencoderKL.from_pretrained(os.path.join(folder, 'vae')).eval()
     pictures = np.load(os.path.join(folder, 'scenes.npy'), mmap_mode='r')[:SCENES][rank::WORKERS]
@@ -53,7 +53,7 @@ def encode_share(folder):
 
 
 def encode_scenes(folder):
-    """The latents of the first scenes, made once."""
+    """Returns the latents of the first SCENES scenes. They are computed once and stored."""
     path = os.path.join(folder, 'latents.pt')
     if not os.path.exists(path):
         in_parallel(encode_share, folder)
@@ -65,7 +65,7 @@ def encode_scenes(folder):
 
 
 class Lessons:
-    """Batches of latents and of the text encoder's states for fresh captions."""
+    """Makes batches of latents, each with the text encoder's states for a new caption."""
 
     def __init__(self, folder, seed):
         self.latents = encode_scenes(folder)
@@ -79,12 +79,13 @@ class Lessons:
     def words(self, a):
         r = self.random
         if r.random() < .1:
-            return ''  # what classifier-free guidance compares with
+            return ''  # classifier-free guidance's empty prompt
         text = caption(a, r)[0]
         return clutter(text, r) if r.random() < .2 else text
 
     def focus(self, a):
-        """How much each latent pixel counts: the object is small and says the most."""
+        """Returns each latent pixel's weight in the loss. The pixels around the object weigh
+        more: it is small, but most of the prompt is about it."""
         counts = torch.ones(1, 16, 16)
         middle = round(PLACES[a['place']] * 16)
         counts[:, 4:14, middle - 3:middle + 3] = 3
@@ -110,7 +111,8 @@ def loss_weights(alphas):
 
 
 def spread_times(count):
-    """One random time in each of count equal parts: a calmer loss than free draws."""
+    """Divides the timesteps into `count` equal parts and draws one at random from each. The loss
+    then varies less than with independent draws."""
     return ((torch.arange(count) + torch.rand(count)) / count * 1000).long().clamp(max=999)
 
 
@@ -138,7 +140,7 @@ def train(folder, minutes):
 
 
 def main(folder, minutes):
-    encode_scenes(folder)  # before there are workers that would all do it
+    encode_scenes(folder)  # here, or else every worker would do it
     in_parallel(train, folder, minutes)
 
 

@@ -1,14 +1,14 @@
-"""The autoencoder: 128x128x3 to 16x16x4 and back.
+"""Trains the autoencoder: 128x128x3 to 16x16x4 and back.
 
-The loss is of the picture (absolute and squared), of its slopes (so that
-edges stay sharp without a discriminator), a little KL, which keeps the
-latents smooth enough for the UNet, and of the latents' colours: the first
-three channels are drawn towards the picture's own colours, an eighth as large
-and spread so that all directions of colour matter alike. Left to itself the
-autoencoder packed the objects' seven colours on one line of the latents, and
-the UNet mistook neighbours on it for each other. Most of a scene is smooth sky and ground
-that is learnt in minutes; so it trains on strips of full height around the
-object, and a pixel counts for more the less it looks like its row.
+The loss is the sum of four terms. The first is the absolute and squared error of the picture. The
+second is the error of its slopes, so that edges stay sharp without a discriminator. The third is a
+little KL, which keeps the latents smooth enough for the UNet. The fourth pulls the latents' first
+three channels towards the picture's own colours, at an eighth of its size and scaled to the same
+variance in all directions of colour. Without the fourth term the autoencoder put the objects' seven
+colours on one line in the space of latents, and the UNet confused colours that were neighbours on
+that line. Most of a scene is smooth sky and ground, which is learnt in minutes. So the training
+uses strips of full height, mostly around the object, and a pixel weighs more the more it differs
+from the median of its row.
 """
 import os
 import sys
@@ -23,9 +23,9 @@ from palette import PLACES
 from run import Run, in_parallel
 from scenes import SIZE, scene
 
-BATCH, STRIP = 3, 64  # a worker's strips a step, and their width
-# Mean of the scenes' colours (-1 to 1, 8x8 blocks) and the square root of
-# their inverse covariance, measured on 400 scenes.
+BATCH, STRIP = 3, 64  # strips per worker and step, their width
+# The mean of the scenes' colours (-1 to 1, averaged over 8x8 blocks), and the square root of the
+# inverse of their covariance, measured on 400 scenes.
 MEAN_COLOUR = (.065, .055, .111)
 SPREAD = ((2.509, -1.441, .099), (-1.441, 4.161, -1.344), (.099, -1.344, 2.791))
 
@@ -44,19 +44,20 @@ def to_tensor(pictures):
 
 
 def pixel_counts(picture):
-    """How much each pixel counts: the more, the less it looks like its row."""
+    """Returns each pixel's weight in the loss: the more it differs from the median of its row,
+    the larger."""
     row = np.median(picture, axis=1, keepdims=True)
     return 1 + 4 * np.minimum(np.abs(picture - row).mean(-1) / 90, 1)
 
 
 def strip_at(a, r):
-    """Where to cut a strip: mostly around the object."""
+    """Returns the left edge of a strip, in most cases one around the object."""
     middle = PLACES[a['place']] if r.random() < .7 else r.random()
     return int(np.clip(middle * SIZE + r.integers(-16, 17) - STRIP / 2, 0, SIZE - STRIP))
 
 
 def batch(pictures, attributes, r):
-    """Strips of scenes, and how much each of their pixels counts."""
+    """Returns strips of scenes, and the weight of each of their pixels in the loss."""
     strips, counts = [], []
     for i in r.integers(len(pictures), size=BATCH):
         picture = pictures[i]
@@ -79,7 +80,8 @@ def picture_loss(y, x, counts):
 
 
 def spread_colours(x):
-    """The picture an eighth as large, its colours of unit spread in every direction."""
+    """Returns the picture's colours at an eighth of its size, scaled to variance 1 in every
+    direction of colour."""
     small = F.avg_pool2d(x, 8) - torch.tensor(MEAN_COLOUR).view(1, 3, 1, 1)
     return torch.einsum('ij,bjhw->bihw', torch.tensor(SPREAD), small)
 
@@ -96,7 +98,9 @@ def passes(vae, x, counts):
 
 
 def test(vae, count=32):
-    """Peak signal to noise on scenes never seen, and the latents' spread."""
+    """Draws unseen scenes, and prints the peak signal-to-noise ratio of the decoded pictures and
+    the mean and standard deviation of the latents. Returns the pictures, the decoded pictures
+    and the latents."""
     x = to_tensor(np.stack([np.asarray(scene(FIRST_TEST + i)[1]) for i in range(count)]))
     with torch.no_grad():
         z = vae.encode(x).latent_dist.mean
@@ -109,9 +113,11 @@ def test(vae, count=32):
 
 
 def balance(vae, z):
-    """Gives each latent channel mean 0 and spread 1; the 1x1 convolutions on both sides take it up.
+    """Scales each latent channel to mean 0 and standard deviation 1, by changing the weights of the
+    1x1 convolutions on both sides.
 
-    The channel that is free of colours grows wider than the others, and a UNet hears the widest best.
+    Otherwise the fourth channel, which is not tied to colours, would vary more than the others, and
+    the UNet would attend to it most.
     """
     mean, std = z.mean((0, 2, 3)), z.std((0, 2, 3))
     to_latents, from_latents = vae.quant_conv, vae.post_quant_conv

@@ -12,7 +12,7 @@ void emulator_mbarrier_init(uint64_t *barrier, unsigned count);
 /* Before this fence, neither TMA nor another block may use the barriers that this thread has
  * initialized. */
 void emulator_mbarrier_fence_init(void);
-/* Arrives after announcing `bytes`. */
+/* Tells the barrier to expect `bytes`, then arrives at it. */
 void emulator_mbarrier_arrive(uint64_t *barrier, unsigned bytes);
 void emulator_mbarrier_arrive_cluster(uint64_t *barrier, unsigned rank);
 void emulator_mbarrier_wait(uint64_t *barrier, unsigned parity, const char *file, int line);
@@ -31,8 +31,8 @@ void emulator_tma_load(void *shared, const struct CUtensorMap_st *map, uint64_t 
  * same calls. */
 void emulator_wgmma(
     float *sums, uint64_t a, uint64_t b, int n, bool add, enum emulator_element element);
-/* Like emulator_wgmma, with a in registers, which are held and fenced like the sums. b is read
- * column by column. */
+/* Like emulator_wgmma, but `a` is in registers, which must be held and fenced like the sums. `b` is
+ * read column by column. */
 void emulator_wgmma_columns(
     float *sums, const uint32_t *a, uint64_t b, int n, enum emulator_element element);
 void emulator_wgmma_hold(const void *registers, int count);

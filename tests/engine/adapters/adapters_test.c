@@ -1,6 +1,7 @@
-/* The registry of adapters: which file a name means as files are added, changed and removed; what a
- * set computes; what memory allows. The arithmetic of the files has its own tests
- * (tests/models/adapter_test.c); here results are compared with each other. */
+/* Tests the registry of adapters: which file a name means while files are added, changed and
+ * removed, what a set of adapters computes, and how many adapters stay in memory. Results are
+ * compared with each other only; tests/models/adapter_test.c tests the arithmetic of each
+ * format. */
 #include "engine/adapters/internal.h"
 #include "tests/check.h"
 #include "tests/engine/adapters/adapter_rig.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define TOLERANCE 1e-4 /* a share of the latents' norm */
-#define MOVES 10       /* times `moved`, which counts only one rounding, at the start */
+#define MOVES 10       /* a multiple of `moved`; see latents_test.c */
 #define BAR 1e-3       /* never more */
 
 static double number(const json_t *item, const char *key) {
@@ -31,8 +31,8 @@ static int side(const json_t *item, const char *key, size_t i) {
 
 /* --- an inpainting checkpoint --- */
 
-/* Writes the bundled UNet's tensors, with conv_in widened from [48][4][3][3] to [48][9][3][3] as
- * the reference script does it. */
+/* Writes the bundled UNet's tensors. Widens conv_in from [48][4][3][3] to [48][9][3][3] in the same
+ * way as the reference script. */
 static bool write_wide_unet(const char *from, const char *to) {
     struct safetensors *file;
     struct error err = { 0 };

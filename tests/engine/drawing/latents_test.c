@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* An error that is always allowed: a share of the latents' root mean square. */
+/* The error that is always allowed, as a fraction of the latents' root mean square. */
 #define TOLERANCE 1e-4
 /* A factor for the recorded `moved`, which measures one rounding at the start only; a drawing
  * rounds at every operation. The worst error seen with AVX2 was 5.5 times `moved` (unipc,
@@ -26,8 +26,8 @@ static double number(const json_t *item, const char *key) {
     return json_number_value(json_object_get(item, key));
 }
 
-/* Returns the sum of the weight files as little-endian 32-bit words. It ties the recording to the
- * weights. */
+/* Returns the sum of the weight files as little-endian 32-bit words. The recording contains this
+ * sum, so that a test with other weights is noticed. */
 static uint32_t weights_sum(const char *folder) {
     static const char *const names[] = { "text_encoder/model", "unet/diffusion_pytorch_model",
         "vae/diffusion_pytorch_model" };
@@ -308,8 +308,8 @@ static json_t *open_cases(const char *path, const char *model, struct safetensor
     return json_loads(json_string_value(json_object_get(metadata, "cases")), 0, NULL);
 }
 
-/* The first three schedulers share one recording; each later scheduler has a file of its own.
- * Compares `most` cases of each such file. */
+/* Compares at most `most` cases of each later scheduler. Each of these has a file of its own, while
+ * the first three schedulers share one recording. */
 static void later_schedulers_match_diffusers(
     struct pipeline *pipeline, const char *folder, const char *model, size_t most) {
     for (int kind = SCHEDULER_PNDM + 1; kind < SCHEDULER_COUNT; kind++) {

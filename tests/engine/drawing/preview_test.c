@@ -92,7 +92,8 @@ static bool are_equal(const struct client *a, const struct client *b) {
 }
 
 /* Computes the mean difference between the last previews and the finished pictures, scaled down to
- * the previews' size. *grey is the same for previews of one flat colour, the picture's mean. */
+ * the previews' size. *grey is what the difference would be if each preview had one flat colour,
+ * the picture's mean. */
 static void compare(const struct client *client, double *difference, double *grey) {
     const int w = client->width, h = client->height, px = client->result.width / w;
     double sum = 0, flat = 0;

@@ -27,7 +27,7 @@ enum {
  * text. */
 static const int text_tokens[TEXTS] = { 5, 3, 1, 4 };
 
-/* A device that records calls fills up a call of seven rows to eight. */
+/* A device that records calls pads a call of seven rows to eight. */
 static const struct {
     enum scheduler_kind scheduler;
     int steps;
@@ -107,8 +107,8 @@ static void turn(struct image **images, int count) {
     images[count - 1] = first;
 }
 
-/* Returns the tokens of the longer text that the image uses: the room it has when it is drawn
- * alone. */
+/* Returns the tokens of the longer of the image's texts: the most that a call must hold if the
+ * image is drawn alone. */
 static int longest_of(int index) {
     const int own = text_tokens[cases[index].text];
     const int negative = text_tokens[cases[index].negative_text];
@@ -242,8 +242,8 @@ static struct scheduler_plan *make_plan(int index) {
     return plan;
 }
 
-/* Changes all timestep layers, differently for each of two adapters. The first adds low rank to the
- * checkpoint's weights. The second adds it to other weights that replace them, as a LoHa does. */
+/* Changes all timestep layers, differently for each of two adapters. The first adds a low-rank
+ * change to the checkpoint's weights. The second also replaces the weights, as a LoHa does. */
 #define TIME_LAYERS 3
 struct time_adapter {
     struct low_rank_pair *pairs[TIME_LAYERS];

@@ -18,7 +18,7 @@
 static _Thread_local struct {
     int call_images;  /* the best number for the device */
     int room;         /* how many images may be in progress */
-    int memory;       /* images in one call that memory suffices for */
+    int memory;       /* most images in a call that memory allows */
     uint64_t culprit; /* seed of the image that fails every call; 0: none */
     enum error_code culprit_code;
     uint64_t damaged; /* seed of the image with non-finite latents */
@@ -48,8 +48,8 @@ static int room_of(uint64_t seed) {
     return stage.large && seed == stage.large ? 2 : 1;
 }
 
-/* The image's generator holds its seed and, as the offset, its size; the other stages read them
- * there. */
+/* Stores the image's seed in its generator, and its size as the generator's offset. The other
+ * stages read both there. */
 static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
     struct image *image, struct error *err) {
     (void)user;
@@ -258,8 +258,8 @@ static void less_memory_is_a_narrower_call(void) {
     check_code("no memory", 0, ERROR_NO_MEMORY);
 }
 
-/* The failing image shares a call with all others, part-way through. The others start again, each
- * alone. */
+/* One image fails a call that it shares with all others, part-way through their steps. Then every
+ * image starts again in calls of its own, and only the failing one fails. */
 static void a_failed_call_is_the_culprits(void) {
     struct studio *studio = open_studio(4, 1);
     struct error err = { 0 };
@@ -332,8 +332,9 @@ static void room_is_kept_for_whose_turn_it_is(void) {
     }
 }
 
-/* Three requests of one caller arrive before one request of another caller. That one is as much
- * work as one of the three, and in the second round as two and a half of them. */
+/* Three requests of one caller arrive before the only request of another. In the first round, all
+ * four are the same amount of work. In the second round, the other caller's request is between two
+ * and three times as much work as each of the three. */
 static void callers_take_turns(void) {
     static const int widths[] = { 1, 3 }, want[][REQUESTS] = { { 0, 2, 3, 1 }, { 0, 1, 3, 2 } };
     for (int k = 0; k < 2; k++) {

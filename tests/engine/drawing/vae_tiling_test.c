@@ -1,6 +1,6 @@
-/* The tiled VAE on the bundled checkpoint, compared with diffusers'
- * (tests/reference/vae_tiling.py); how far the tiled result is from the untiled one, and how much
- * less memory it needs. usage: vae_tiling_test CHECKPOINT REFERENCE */
+/* Tests the tiled VAE on the bundled checkpoint: its results compared with those of diffusers
+ * (tests/reference/vae_tiling.py) and of the untiled VAE, and the memory that it saves. usage:
+ * vae_tiling_test CHECKPOINT REFERENCE */
 #include "engine/drawing/vae_stage.h"
 
 #include "models/checkpoint/checkpoint.h"
@@ -43,8 +43,8 @@ static struct vae *load(const char *path, const struct kernels *kernels) {
     return vae;
 }
 
-/* Returns the relative error at every `rows`th row and `columns`th column of own
- * [height][width][channels]. */
+/* Returns the relative error of `own`, [height][width][channels]. Only every `rows`th row and every
+ * `columns`th column is compared. */
 static double error_of(const float *own, int64_t height, int64_t width, int64_t channels, int rows,
     int columns, const float *told) {
     double difference = 0, norm = 0;

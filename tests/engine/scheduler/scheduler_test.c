@@ -1,5 +1,5 @@
-/* Schedulers compared with diffusers: the sums in its own unit tests, the timesteps, and runs
- * recorded with tests/reference/schedulers.py. */
+/* Schedulers compared with diffusers: the sums in diffusers' own unit tests, its timesteps, and
+ * runs recorded with tests/reference/schedulers.py. */
 #include "engine/scheduler/brownian.h"
 #include "engine/scheduler/class.h"
 #include "kernels/random/noise.h"
@@ -398,7 +398,7 @@ static struct scheduler_plan *plan_case(
 
 /* The results of all cases of one scheduler class. */
 struct tally {
-    int followed, refused, shaky; /* shaky: beyond BAR, but the reference moves as much */
+    int followed, refused, shaky; /* shaky: beyond BAR, allowed by `moved` */
     double run, shaky_run, step, timestep;
 };
 
@@ -409,8 +409,8 @@ static void compare_case(
     char *text = json_dumps(item, JSON_COMPACT);
     text[strcspn(text, "[")] = 0;
     if (json_is_true(json_object_get(item, "refused"))) {
-        /* A noise schedule that starts without noise is an error of the file, so it may name no
-         * field. */
+        /* If the noise schedule starts without noise, the mistake is in the checkpoint's file, so
+         * the error need not name a field of the request. */
         bool named = err.param[0] ||
                      json_object_get(json_object_get(item, "changes"), "beta_start");
         CHECK(!plan && err.code == ERROR_INVALID && named, "%s: the reference refuses %s: %s", name,

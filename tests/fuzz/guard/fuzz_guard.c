@@ -184,8 +184,8 @@ static bool may_end_line(const char *head, const char *cut, size_t i) {
     return !cut[i] && (!head[i] || head[i] == '\r' || head[i] == '\n');
 }
 
-/* After the library has split a head, two NULs may have been CR LF, or a bare LF beside something
- * else (guard_head.h). Writes CR LF for any two of them. */
+/* The library replaces line ends by NULs. Two adjacent NULs may have been CR LF, or one a bare LF
+ * and the other something else (guard_head.h). Writes CR LF for any two of them. */
 static void write_out_line_ends(char *head, const char *cut, size_t size) {
     for (size_t i = 0; i + 1 < size; i++) {
         if (!may_end_line(head, cut, i) || !may_end_line(head, cut, i + 1))

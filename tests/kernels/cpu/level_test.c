@@ -1,6 +1,6 @@
-/* The CPU's own report of its implementations, at the level that LATENTD_CPU asks for. It must
- * equal the table of that level here, and for every layer the engine that a packed weight really
- * gets. */
+/* Tests the CPU's own report of its implementations, at the level that LATENTD_CPU asks for. The
+ * report must equal this file's table for that level, and name for every layer the engine that
+ * really packs the layer's weight. */
 #include "kernels/cpu/layers.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
@@ -9,7 +9,7 @@
 #define ONEDNN "oneDNN, bf16"
 #define WINOGRAD "f32, Winograd's form"
 
-/* For bf16 weights. */
+/* What each level reports for bf16 weights. */
 static const struct {
     const char *level, *linear, *conv3x3, *conv3x3_deep, *upsampling, *attention;
 } known[] = {

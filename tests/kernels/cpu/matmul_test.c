@@ -188,7 +188,7 @@ static void last_row_alone_is_the_same(struct problem *p, const struct matmul *m
     free(alone);
 }
 
-/* bf16 activations, the residual in place. */
+/* Checks the product of bf16 activations, which is added to a residual in place. */
 static void bf16_activations_match(struct problem *p, const struct matmul *matmul, int tile) {
     struct matmul_job job = p->job;
     job.bf16 = true;

@@ -1,9 +1,10 @@
-/* The tiles' twin in plain C (kernels/cpu/attention/tile_twin.h): every output of its product has
- * the bits of what Intel's manual says of tdpbf16ps, step by step with the C library's fused
- * multiply-add. With
- * --hardware: the bits of the processor. NaN counts as NaN whatever its payload.
+/* Tests the tiles' twin in plain C (kernels/cpu/attention/tile_twin.h). Every output of its product
+ * must have the same bits as if tdpbf16ps were computed step by step as in Intel's manual, with the
+ * C library's fused multiply-add. With --hardware, it must have the same bits as the processor's
+ * own result. Any NaN equals any other.
  *
- * Operands of every size, from ranges that each strain another part of the rounding. */
+ * Operands have every size that tiles can have. Their numbers come from several ranges, each of
+ * which tests another part of the rounding. */
 #include "kernels/cpu/attention/amx.h"
 #include "kernels/cpu/attention/tile_twin.h"
 #include "tests/check.h"

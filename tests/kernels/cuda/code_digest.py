@@ -1,6 +1,6 @@
-"""The digests under which the tuner's choices are stored. A changed kernel changes only its own
-file's digest, a changed header those of the files that include it; comments and white space
-change none. usage: code_digest.py SCRIPT ROOT"""
+"""Tests the digests under which the tuner's choices are stored. Changing a kernel changes only
+the digest of its own file. Changing a header changes the digests of all files that include
+it. Changing comments or white space changes no digest. usage: code_digest.py SCRIPT ROOT"""
 import os
 import shutil
 import subprocess

@@ -21,8 +21,8 @@ import shutil
 import subprocess
 import sys
 
-# Most instructions of a kernel; the first pattern that matches counts. About a fifth above the
-# sizes seen.
+# The most instructions that a kernel may have, about a fifth above the sizes seen. The first
+# pattern that matches the kernel's name counts.
 CEILINGS = [
     (r"gemm_hopper.*tileILi256", 5000),
     (r"gemm_hopper", 3900),

@@ -1,5 +1,5 @@
-"""usage: needed.py PROGRAM: The program starts without NVIDIA's libraries, neither the driver's
-nor CUDA's. It looks for them at run time."""
+"""usage: needed.py PROGRAM: Checks that the program can start without the libraries of NVIDIA's
+driver and of CUDA, which it looks for at run time."""
 import re
 import subprocess
 import sys

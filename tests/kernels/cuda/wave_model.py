@@ -41,8 +41,8 @@ TRIP_US = 0.7             # to L2 and back, under load
 REDUCE_US = 2.0           # a second kernel that adds parts: start and two trips
 CLUSTER_REDUCE_US = 1.0   # adding through a cluster's shared memory: a barrier and a trip
 CHIPS = {                 # multiprocessors of each GPC that form clusters together. A full chip has 8 x 18,
-                          # 132 of them are in use, which ones differs from chip to chip. Then the
-                          # ms that a step may take on that chip, as the code is planned now.
+                          # 132 of them are in use; which 132 differs from chip to chip. The second
+                          # value: the ms that a step may take on that chip with the present plan.
     "128 of 132 in clusters of 8, an even chip": (6 * [16] + 2 * [18], 3.8),
     # accel-sim/gpu-app-collection#87: "Cluster shape 4x2x1 ... active SMs = 120 / 132" on an H100;
     # CUTLASS#1921: cuBLAS launches 60x2 there.
@@ -61,11 +61,11 @@ SECOND_PASS_US = 1.4      # another tile of queries, already loaded: 1.1 for 470
 PASSES = {40: (1, 2)}     # tiles of queries that a block can take, by head size
 SCORE_ISSUE = {40: 7.5, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop per score, by
                           # head size, counted in sm_90a's code
-SPARED = {40: 4 / 64}     # share computed as polynomials, by the instructions above
+SPARED = {40: 4 / 64}     # share of exponentials done by polynomials
 NORM_READ = {2: 14.2, 4: 11.1, 8: 10.1}  # a group norm's instructions for two values, by the values in a
                           # word, counted in sm_90a's code
 NORM_WRITE = {2: (13.8, 27.8), 4: (10.3, 24.4), 8: (9.0, 23.0)}  # without and with SiLU
-NORM_IDLE = 5             # more for each load of the last turn that finds nothing
+NORM_IDLE = 5             # more for each load without data in the last turn
 NORM_LOADS = {2: 11, 4: 11, 8: 4}  # per turn: group_norm.cu's FIRST_LOADS; from shared memory 8 and 4
 NORM_START_US = 0.3       # start, and two sums over a block
 SILU_EXPONENTIALS = 3     # for two values: two exponentials and a reciprocal
@@ -236,8 +236,8 @@ def small(a, _):
 
 
 def for_schedule(model):
-    """Models a call that is made once for several steps, whose timesteps are its rows. Returns
-    one step's share."""
+    """Models a call whose rows are the timesteps of several steps, so that it is made only once
+    for all of them. Returns the time per step."""
     def share(a, with_):
         t, steps = model(a, with_), a["rows"]
         return Time("timestep layers", t.us / steps, t.floor_us / steps, t.launches / steps, f"1 in {steps} steps")

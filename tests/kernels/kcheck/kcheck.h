@@ -114,7 +114,7 @@ struct placed_copy {
     char *host; /* the block that was copied */
 };
 struct placed {
-    struct placed_copy copies[SUBJECT_MAX_INPUTS + 1]; /* y's is the last */
+    struct placed_copy copies[SUBJECT_MAX_INPUTS + 1]; /* the last one is y's */
     struct tensor hosts[SUBJECT_MAX_INPUTS];
     struct tensor y;
 };

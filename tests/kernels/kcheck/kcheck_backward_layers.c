@@ -28,7 +28,7 @@ static void add_parameters(
         subject_output(k, s, tensor_1d(NULL, DTYPE_F32, weight.shape[0]), false, true, sums);
 }
 
-/* y is dx. Without X, y is only a copy of `before`. */
+/* y is dx. If dx is not wanted (no X), y only becomes a copy of `before`. */
 static void start_y(
     struct compute *c, const struct tensor *before, bool accumulate, struct tensor *y) {
     if (accumulate)

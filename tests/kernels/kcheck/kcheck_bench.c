@@ -49,7 +49,8 @@ static void queue(struct compute *c, const struct subject *s, struct tensor *y, 
 }
 
 /* Returns a recording of the calls, or NULL if the device has no recordings or a call cannot be
- * recorded (low_rank uploads its terms). A call's one-time work for a shape was done before. */
+ * recorded (low_rank uploads its terms). The operation must have been called before with this
+ * shape, because one-time work cannot be recorded. */
 static struct recording *record(
     struct compute *c, const struct subject *s, struct tensor *y, int calls) {
     const struct recorder *recorder = c->kernels->recorder;
@@ -70,7 +71,7 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Returns the seconds of one call: the median of several turns, each of many calls. */
+/* Returns the seconds of one call. Times several batches of many calls and takes the median. */
 static double time_on_device(
     struct compute *c, const struct subject *s, struct tensor *y, int calls) {
     double times[TURNS], begin = seconds_now();
@@ -86,7 +87,7 @@ static double time_on_device(
         else if (!c->kernels->recorder->replay(recording, &c->error))
             break;
         compute_synchronize(c);
-        if (i > 0) /* the first turn warms up */
+        if (i > 0) /* the first batch warms up */
             times[turns++] = (seconds_now() - start) / calls;
     }
     if (recording)

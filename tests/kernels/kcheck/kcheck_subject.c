@@ -354,7 +354,7 @@ static void compare(struct kcheck *k, const struct subject *s, const struct tens
     }
     size = fmax(size, s->floor * s->floor * (double)finite);
     double error = size > 0 ? sqrt(difference / size) : sqrt(difference);
-    /* With few elements, a single one that is rounded the other way is most of the error. */
+    /* In a small output, one element that is rounded the other way makes most of the error. */
     double allowed = tolerance.normalised;
     const bool is_bf16 = got->dtype == DTYPE_BF16, is_f16 = got->dtype == DTYPE_F16;
     if ((is_bf16 || is_f16) && n < 4096 && allowed > 0)
@@ -375,7 +375,8 @@ static void compare(struct kcheck *k, const struct subject *s, const struct tens
             where = i;
         }
     }
-    /* The unit in the last place: the two may round in different directions. */
+    /* A difference of one unit in the last place is allowed: the two tables may round in different
+     * directions. */
     double limit = 32 * tolerance.normalised, ulp = is_bf16 ? 0x1p-7 : is_f16 ? 0x1p-10 : 0;
     if (worst > limit && worst > ulp)
         complain(k, s, "%s: element %lld is %.9g, the reference has %.9g", what, (long long)where,

@@ -342,8 +342,8 @@ static void late_release(enum memory_pool pool, void *block, size_t bytes) {
         host_memory.release(pool, block, bytes);
 }
 
-/* A larger tape that shares a small tape's arena enlarges the arena, which may move. The small
- * tape's passes must give the same bits before and after that, in turn with the other's. */
+/* A small and a large tape share an arena. The large tape enlarges the arena, which may move it.
+ * The small tape's passes must give the same bits before and after that. */
 static void tapes_share_an_arena(void) {
     struct program p[2];
     struct taped alone[2], together[2];
@@ -510,8 +510,8 @@ static void rows_must_not_differ(void) {
     program_finish(&p);
 }
 
-/* Tables that count their memory. The reference's attention_backward does not need y, but other
- * tables do, so here it checks that y is the forward's. */
+/* Tables that count their memory. The reference's attention_backward does not read y, but those of
+ * other tables do, so the one here checks that it is given the forward's y. */
 static struct kernels reference, cpu;
 
 static bool careful_attention_backward(
