@@ -1,8 +1,8 @@
 /* Maps a large file into memory.
  *
  * If another process truncates a mapped file, reading beyond its new end raises SIGBUS. Here such a
- * page reads as zeros instead, and file_map_intact reports it afterwards. So
- * check file_map_intact before trusting numbers read from a map.
+ * page reads as zeros instead, and file_map_intact reports it afterwards. So check file_map_intact
+ * before trusting numbers read from a map.
  */
 #ifndef BASE_FILE_MAP_H
 #define BASE_FILE_MAP_H

@@ -15,8 +15,7 @@ void log_set_level(enum log_level level);
 bool log_level_from_name(const char *name, enum log_level *out);
 
 /* Limits the log lines that clients can cause: at most LOG_LIMIT_PER_S per second. Zero-initialise
- * it. Only
- * one thread may use it at a time. */
+ * it. Only one thread may use it at a time. */
 #define LOG_LIMIT_PER_S 10
 struct log_limit {
     int64_t second;

@@ -33,7 +33,7 @@ struct bench_options {
     bool json, no_recordings;
 };
 
-/* One timed part: the seconds of the first run, including one-time costs, the median seconds of the
+/* One timed part: the seconds of the first run (with one-time costs), the median seconds of the
  * measured runs, and the floating-point operations of one run. */
 struct measurement {
     const char *name;
@@ -56,7 +56,7 @@ struct bench {
     struct vae *vae;
     double load_s, peak_flops_per_s, peak_memory_bytes;
     bool has_figures;
-    struct device_figures figures; /* taken before the peak product: the picture's needs */
+    struct device_figures figures; /* the picture's own: taken before the peak product */
     int64_t latent_h, latent_w;
     struct measurement parts[3];
 };
@@ -175,9 +175,9 @@ static int64_t peak_size(const struct bench *b) {
     return b->kernels->device == DEVICE_CPU ? 2048 : 8192;
 }
 
-/* Measures the rate of a square matrix product in the dtype under test. x is one row of n tokens.
- * With rank 2 each token would be a batch row, and batch rows are computed one by one. That would
- * be n products of one token, which are far below the processor's rate. */
+/* Measures the rate of a square matrix product in the dtype under test. x has rank 3: one row of n
+ * tokens. With rank 2 each token would be a batch row, and batch rows are computed one by one. That
+ * would measure n products of one token each, far below the processor's rate. */
 static bool measure_peak(struct bench *b, struct error *err) {
     const int64_t n = peak_size(b);
     enum dtype activation = b->kernels->activation_dtype(b->dtype);
@@ -328,9 +328,9 @@ static double peak_memory_bytes(void) {
     return (double)usage.ru_maxrss * 1024.0;
 }
 
-/* Returns the part's rate as a share of the matrix product's rate; -1 if the share is above 1.
- * The operations of the plain algorithm are counted, but a faster algorithm (Winograd) may need
- * fewer. */
+/* Returns the part's rate as a share of the matrix product's rate. The operations counted are those
+ * of the plain algorithm. A faster algorithm (Winograd) needs fewer, so the share may come out
+ * above 1. It would mislead then, and -1 is returned instead. */
 static double share_of_peak(const struct bench *b, const struct measurement *m) {
     const double share = m->flops / m->median_s / b->peak_flops_per_s;
     return share <= 1 ? share : -1;

@@ -193,8 +193,8 @@ static void print_timings(const struct run *run, const struct generate_timings *
             timings->vae_s);
 }
 
-/* Draws one request, from tokens to pictures in host memory. Only the pictures of the first `turn`
- * are written. */
+/* Draws one request, from tokens to pictures in host memory. `turn` counts the draws of the same
+ * request; only the pictures of turn 0 are written. */
 static bool draw(struct pipeline *pipeline, const struct run *run,
     const struct resolved_request *request, int turn, struct error *err) {
     struct pipeline_info info;

@@ -18,7 +18,7 @@ struct jobs {
  * jobs. */
 bool jobs_open(struct jobs *jobs, const struct training_options *training, struct error *err)
     __attribute__((warn_unused_result));
-/* Makes the runners give back their jobs. */
+/* Stops claiming jobs, and asks the runners to give their jobs back. */
 void jobs_stop(struct jobs *jobs);
 void jobs_close(struct jobs *jobs);
 

@@ -9,8 +9,8 @@
 bool latents_save(const char *path, const struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Reads starting noise in f32, f16 or bf16. Resolving the request checks that it fits the request
- * and the model. *out must be zeroed. The caller owns its values, also after a failure. */
+/* Reads starting noise in f32, f16 or bf16. Resolving the request checks that the noise fits the
+ * request and the model. *out must be zeroed. The caller owns its values, also after a failure. */
 bool latents_load(const char *path, struct init_latents *out, struct error *err)
     __attribute__((warn_unused_result));
 

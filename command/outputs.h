@@ -1,5 +1,5 @@
-/* The files that `latentd generate` writes. Before a model is loaded, they are named, and checked
- * to be distinct and writable. So a missing folder is found before minutes of drawing. */
+/* The files that `latentd generate` writes. They are named before a model is loaded, and checked to
+ * be distinct and writable. So a missing folder is found before minutes of drawing. */
 #ifndef COMMAND_OUTPUTS_H
 #define COMMAND_OUTPUTS_H
 

@@ -152,9 +152,10 @@ static void stop_now(int signal_number) {
     _exit(128 + signal_number);
 }
 
-/* Every thread has the signals that stop us blocked, and this one takes them with sigtimedwait.
- * After the first they are let through, to stop_now. A SIGHUP that whoever started us has had
- * ignored (nohup) stays ignored. SIGUSR1 is our own: the engine has changed. */
+/* Blocks the signals that stop the daemon, in this thread and in all threads that it starts. This
+ * thread receives the first signal with sigtimedwait. After that the signals are unblocked, so a
+ * second one calls stop_now. A SIGHUP that was ignored when the daemon started (nohup) stays
+ * ignored. SIGUSR1 comes from wake_main: the engine has changed. */
 static void block_signals(sigset_t *set) {
     sigset_t own;
     sigemptyset(&own);
@@ -215,8 +216,9 @@ static bool wait_for_opening(struct engine *engine, const sigset_t *set, int *st
     return true;
 }
 
-/* Waits for a signal or a failure of the engine. Returns the exit status. If the checkpoint could
- * not be loaded, a restart would not help; if the engine failed while drawing, it may. */
+/* Waits for a signal or a failure of the engine, and returns the exit status. After a signal it is
+ * 0. If the device was lost, or the engine failed after it was ready, it is EXIT_ENGINE_FAILED,
+ * because a restart may help. Otherwise it is 1, because a restart would not help. */
 static int wait_for_the_end(
     struct engine *engine, struct http_server *server, const sigset_t *set) {
     const int watchdog_ms = service_watchdog_ms();
@@ -244,7 +246,7 @@ static int wait_for_the_end(
     }
 }
 
-/* The caller finishes settings->defaults in either case. */
+/* The caller finishes settings->defaults, also after a failure. */
 static bool read_defaults(
     const struct options *given, struct settings *settings, struct error *err) {
     generate_request_init(&settings->defaults);
@@ -272,7 +274,8 @@ static char *model_name(const struct settings *settings, struct error *err) {
     return name;
 }
 
-/* Serves, when the listener and the model's name are ready. Returns the exit status. */
+/* Serves until a signal comes or the engine fails. Call it when the listener and the model's name
+ * are ready. Returns the exit status. */
 static int serve(const struct settings *settings, const struct access *access) {
     const struct listener *listener = &access->listener;
     sigset_t signals;
@@ -339,8 +342,8 @@ static int serve(const struct settings *settings, const struct access *access) {
     jobs_stop(&jobs);
     http_server_drain(server);
 out:
-    /* The start may have failed, with signals still blocked: a second signal must stop at once here
-     * too. */
+    /* If the start has failed, the signals are still blocked. From here on a signal ends the
+     * process at once. */
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     if (err.code != ERROR_NONE)
         log_error("%s", err.message);

@@ -1,6 +1,6 @@
 /* The protocol with systemd, or whatever starts the daemon in the same way: sd_notify(3),
- * sd_watchdog_enabled(3) and sd_listen_fds(3). Without it these functions do nothing. Call them
- * from one thread. */
+ * sd_watchdog_enabled(3) and sd_listen_fds(3). If the daemon was started in another way, these
+ * functions do nothing. Call them from one thread. */
 #ifndef COMMAND_SERVICE_H
 #define COMMAND_SERVICE_H
 

@@ -59,9 +59,9 @@ struct safety_checker_config {
     float rescale_factor, image_mean[3], image_std[3];
 };
 
-/* Each function parses one config.json. If a key that changes the arithmetic (an activation, a
- * block type, ...) has an unknown value, it is ERROR_UNSUPPORTED. The message has the key, the
- * value and what is supported. */
+/* Each function parses one config.json. ERROR_UNSUPPORTED if a key that changes the arithmetic (an
+ * activation, a block type, ...) has an unknown value. The message has the key, the value and what
+ * is supported. */
 bool text_encoder_config_parse(const json_t *json, struct text_encoder_config *out,
     struct error *err) __attribute__((warn_unused_result));
 bool unet_config_parse(const json_t *json, struct unet_config *out, struct error *err)

@@ -95,9 +95,9 @@ void layer_layer_norm(struct compute *c, const struct tensor *x, const struct no
 void layer_self_attention(
     struct compute *c, const struct packed *qkv_weight, int heads, bool causal, struct tensor *y);
 
-/* For the beginning and the end of a model: outside its tensors are f32, inside they have its
- * activation dtype. layer_to_dtype returns `x` itself if it has the dtype, else a converted copy
- * from the arena. */
+/* For the beginning and the end of a model: its input and output are f32, and everything between is
+ * in its activation dtype. layer_to_dtype returns `x` itself if it has the dtype, else a converted
+ * copy from the arena. */
 struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype);
 /* y = conv(x), with y's size and dtype. */
 void layer_conv_to_dtype(

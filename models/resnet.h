@@ -49,8 +49,8 @@ enum resnet_input {
 void resnet_forward(const struct resnet *resnet, struct compute *c, struct tensor *x,
     enum resnet_input input, const struct tensor *time_add, struct tensor *y);
 
-/* Does the same for an input in two tensors, [n][h][w][...] each, which together have c_in
- * channels. y may be one of them. */
+/* Does what resnet_forward does, for an input in two tensors, [n][h][w][...] each, which together
+ * have c_in channels. y may be one of them. */
 void resnet_forward_joined(const struct resnet *resnet, struct compute *c, const struct tensor *a,
     const struct tensor *b, const struct tensor *time_add, struct tensor *y);
 

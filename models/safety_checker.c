@@ -185,8 +185,8 @@ static bool resize(const struct safety_checker_config *config, const struct pict
     return picture_resize(picture, width, height, RESIZE_BICUBIC, out, err);
 }
 
-/* Returns the value at (x, y) of the middle of the resized picture; outside the picture it is
- * black. */
+/* Returns the normalised value at (x, y) of the square that is cut out of the middle of the resized
+ * picture. Outside the picture the value is that of black. */
 static float pixel(const struct safety_checker_config *config, const struct picture *resized, int x,
     int y, int channel) {
     const int left = resized->width - config->image_size,

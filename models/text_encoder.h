@@ -45,8 +45,8 @@ enum dtype text_encoder_vector_dtype(const struct text_encoder *encoder);
  * clip_skip is as in diffusers: 0 is the last layer; 0 <= clip_skip < num_hidden_layers. */
 void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
     const struct tensor *ids, int clip_skip, struct tensor *y);
-/* Does the same with `vectors` (or NULL) in place of some tokens. The ids of these tokens may be
- * any valid ones. */
+/* Does what text_encoder_forward does, with `vectors` (or NULL) in place of some tokens. The ids of
+ * these tokens may be any valid ones. */
 void text_encoder_forward_vectors(const struct text_encoder *encoder, struct compute *c,
     const struct tensor *ids, const struct text_vectors *vectors, int clip_skip, struct tensor *y);
 

@@ -33,8 +33,8 @@ int64_t unet_context_channels(const struct unet *unet);
 void unet_encode_context(
     const struct unet *unet, struct compute *c, const struct tensor *context, struct tensor *kv);
 
-/* Computes what timesteps add to the resnets, which depends on the timestep only. A table of it,
- * made once for many steps, saves these layers in each step. Line i of y [n][unet_time_channels],
+/* Computes what a timestep adds to the resnets. That depends on nothing else, so each step can read
+ * it from a table that was made once for many steps. Line i of y [n][unet_time_channels],
  * activation dtype, belongs to element i of timesteps f32 [n] and to row i of an overlay. */
 int64_t unet_time_channels(const struct unet *unet);
 void unet_encode_timesteps(
@@ -53,8 +53,8 @@ void unet_time_ids(const struct unet *unet, int line, int32_t *ids);
 void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
     const struct tensor *timesteps, const struct tensor *kv, const struct tensor *lengths,
     struct tensor *y);
-/* Computes the same bits from a table [lines][unet_time_channels] made by unet_encode_timesteps.
- * Not possible with a tape. ids i32 [n][unet_time_pieces]. */
+/* Computes the same bits as unet_forward, from a table [lines][unet_time_channels] made by
+ * unet_encode_timesteps. Not possible with a tape. ids i32 [n][unet_time_pieces]. */
 void unet_forward_timed(const struct unet *unet, struct compute *c, const struct tensor *latents,
     const struct tensor *table, const struct tensor *ids, const struct tensor *kv,
     const struct tensor *lengths, struct tensor *y);

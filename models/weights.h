@@ -5,8 +5,7 @@
  * pack the tensors, several into one weight where that is faster. Each loader records in the
  * model's `struct weight_list` which rows of which packed weight a tensor has become. So an
  * adapter, a training job or a listing can find a weight by its name. Weights that are not packed
- * are listed
- * beside them.
+ * are listed beside them.
  */
 #ifndef MODELS_WEIGHTS_H
 #define MODELS_WEIGHTS_H

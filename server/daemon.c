@@ -134,8 +134,9 @@ static void on_connection(void *user, struct MHD_Connection *http, void **contex
 
 static const char no_cookies[] = "";
 
-/* Keeps libmicrohttpd from splitting the query's arguments and the cookies, which nothing here
- * reads. It needs memory for each piece, and when memory runs out it never answers. */
+/* Keeps libmicrohttpd from splitting the query into arguments and the Cookie header into cookies,
+ * because nothing here reads them. The library needs memory for each piece, and never answers if it
+ * runs out of memory. */
 static void leave_whole(const char *target, struct MHD_Connection *http) {
     char *query = target ? strchr(target, '?') : NULL; /* in the library's own buffer */
     for (char *p = query; p && *p; p++)
@@ -224,7 +225,7 @@ static void choose_id(struct exchange *exchange, const struct guard_headers *hea
         memcpy(exchange->id, given->value, given->length);
         return;
     }
-    (void)random_text(exchange->id, 12, NULL); /* an answer without an id is still an answer */
+    (void)random_text(exchange->id, 12, NULL); /* if this fails, the answer has no id */
 }
 
 /* Returns the largest body that the request may have. Call it when the route is known, because a
@@ -333,8 +334,8 @@ static enum MHD_Result allow_page(struct exchange *exchange, const char *methods
     return respond_bytes(exchange, 204, NULL, NULL, 0, headers, false);
 }
 
-/* Answers a request that passed the guard if the answer does not depend on its body; most of these
- * answers are refusals. Returns false if it answered nothing. */
+/* Answers a request that has passed the guard, but only if the answer does not depend on the body.
+ * Most of these answers are refusals. Returns false if it answered nothing. */
 static bool answer_early(struct exchange *exchange, const char *method, enum MHD_Result *answered) {
     const struct route *route = exchange->route;
     char text[64];
@@ -436,7 +437,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t size) 
         return;
     struct connections *connections = exchange->server->connections;
     connections_touch(connections, exchange->connection);
-    if (exchange->uploading) /* more bytes, more time: files may be large */
+    if (exchange->uploading) /* large files get more time */
         connections_set_deadline(connections, exchange->connection,
             exchange->body_begun_ms + HTTP_BODY_TIMEOUT_MS +
                 (int64_t)(exchange->body_received / HTTP_UPLOAD_BYTES_PER_MS));
@@ -457,7 +458,7 @@ static enum MHD_Result finish(struct exchange *exchange, const char *method) {
             &exchange->body, &exchange->body_size, &exchange->body_error);
     if (exchange->body_refused)
         return respond_error(exchange, &exchange->body_error);
-    exchange->uploading = false; /* belongs to the handler now */
+    exchange->uploading = false; /* the handler owns the upload now */
     result = exchange->method->handle(exchange);
     if (!exchange->reads)
         drop_body(exchange);
@@ -600,7 +601,7 @@ void http_server_drain(struct http_server *server) {
     pthread_mutex_lock(&server->mutex);
     server->stopping = true;
     pthread_mutex_unlock(&server->mutex);
-    engine_orders_changed(server->options.engine); /* nobody works on them any more */
+    engine_orders_changed(server->options.engine); /* a switch that waits for orders fails now */
     acceptor_destroy(server->acceptor);
     server->acceptor = NULL;
     job_watch_stop(server->job_watch);
@@ -613,7 +614,8 @@ void http_server_drain(struct http_server *server) {
         pthread_mutex_lock(&server->mutex);
         (void)wait_for_none(server, &server->pending, INT64_MAX);
     }
-    /* The cancelled requests may have ended long after the deadline. */
+    /* Cancelled requests may have ended long after the deadline. Their clients still get
+     * HTTP_LAST_WORDS_MS to read the error. */
     const int64_t now_ms = monotonic_ms();
     int64_t sent_by_ms = now_ms + HTTP_DRAIN_TIMEOUT_S * INT64_C(1000);
     if (deadline_ms < sent_by_ms)

@@ -1,9 +1,10 @@
 /* The HTTP side of the daemon: accepts connections, checks requests, routes and answers them.
  *
  * One thread accepts clients (server/http/acceptor.c). A small pool of libmicrohttpd threads parses
- * requests and sends answers, and never waits. A POST /generate is handed to the engine and its
- * connection suspended; the engine's callback passes the result to an encoder thread
- * (server/generation/generation.c), which makes the PNGs and the JSON and resumes the connection.
+ * requests and sends answers, and never waits. A POST /generate is handed to the engine, and its
+ * connection is suspended. When the pictures are drawn, the engine's callback passes them to an
+ * encoder thread (server/generation/run.c). This thread makes the picture files and the JSON, and
+ * resumes the connection.
  * Another thread watches deadlines and hang-ups (server/http/connections.c).
  */
 #ifndef SERVER_DAEMON_H

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Compares what follows `marker`, to the end of the page, with `table`; with `write`, puts it
- * there. */
+/* Checks that the page ends with `table`, right behind `marker`. With `write`, replaces everything
+ * behind `marker` by `table` instead. */
 static void page_table(const char *path, const char *marker, const char *table, bool write) {
     char *page = NULL;
     size_t size;

@@ -23,7 +23,8 @@
 
 /* --- checksum --- */
 
-/* FNV-1a over 64-bit words in four lanes: if a word changes, its lane's sum stays different. */
+/* FNV-1a over 64-bit words in four lanes. Each step can be inverted, so a single changed word
+ * always changes the sum of its lane. */
 static void sum_bytes(uint64_t lanes[4], const void *bytes, size_t size) {
     const char *at = bytes;
     for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
@@ -130,8 +131,8 @@ static bool sync_folder(const char *path, struct error *err) {
     return ok;
 }
 
-/* Renames `fresh` to `path`. A folder that had this name is then called `fresh` or `old`. After a
- * failure both have their old names. */
+/* Renames the folder `fresh` to `path`. If a folder was called `path` before, it is called `fresh`
+ * or `old` afterwards. After a failure both folders have their former names. */
 static bool take_name(const char *fresh, const char *path, const char *old) {
     if (renameat2(AT_FDCWD, fresh, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
         return true;
@@ -283,7 +284,7 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The step of a name PREFIX-STEP, or -1. */
+/* Returns the step in a name PREFIX-STEP, or -1. */
 static int64_t step_of(const char *name, const char *prefix) {
     const size_t length = strlen(prefix);
     if (strncmp(name, prefix, length) != 0 || name[length] < '0' || name[length] > '9')

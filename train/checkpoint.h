@@ -68,7 +68,7 @@ bool checkpoint_put_aside(const char *folder, int64_t after, struct error *err)
  * is no folder. */
 bool checkpoint_list(const char *folder, int64_t **steps, size_t *count, struct error *err)
     __attribute__((warn_unused_result));
-/* The same for entries whose names begin with another prefix. */
+/* Does what checkpoint_list does, for entries whose names begin with another prefix. */
 bool checkpoint_list_named(const char *folder, const char *prefix, int64_t **steps, size_t *count,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* What base/fields.h does not know: lists of texts, and groups of parameters. */
+/* Kinds of fields that base/fields.h does not have: lists of texts, and groups of parameters. */
 enum list { LIST_NONE, LIST_TEXTS, LIST_GROUPS };
 
 struct train_field {
@@ -533,7 +533,7 @@ static json_t *groups_to_json(const struct train_groups *groups) {
     return list;
 }
 
-/* Numbers are always reals, as in the configurations of checkpoints that are on disk. */
+/* Writes every number as a real (1.0, not 1), as in the configurations of existing checkpoints. */
 static json_t *value_to_json(const struct train_field *f, const struct train_config *config) {
     const void *at = member(f, config);
     if (f->list == LIST_TEXTS)

@@ -4,9 +4,9 @@
  * POST /train, `latentd train --config` and the description stored with a job are JSON objects of
  * these fields. Parsing, refusing, echoing and explaining are driven by TRAIN_FIELDS. A new option
  * is one line of that table, and the code that uses its member of struct train_config. Nothing is
- * ignored. These are errors that say so: an unknown key, a field that has no effect with the other
- * fields, and an option of diffusers' scripts that is not supported here. null stands for the
- * default.
+ * ignored. Each of the following is an error that names its cause: an unknown key, a field that has
+ * no effect with the other fields, and an option of diffusers' scripts that is not supported here.
+ * null stands for the default.
  *
  * A zeroed struct train_config can be finished. */
 #ifndef TRAIN_CONFIG_H
@@ -244,8 +244,9 @@ void train_config_finish(struct train_config *config);
 json_t *train_config_to_json(const struct train_config *config);
 
 /* Returns whether the job may resume from a checkpoint of a job with the configuration `then`
- * (train_config_to_json). Every field that influenced the training so far must be equal. Lengths,
- * and what is saved and shown, may differ. ERROR_INVALID names the field with both values. */
+ * (train_config_to_json). Every field that influenced the training so far must be equal. The job's
+ * length may differ, and so may what it saves and shows. ERROR_INVALID names the field with both
+ * values. */
 bool train_config_continues(const struct train_config *config, const json_t *then,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -3,9 +3,8 @@
  * Every key is converted, or noted as having no effect here, or refused by its path. Keys have the
  * meaning that their authors intended, even where deepspeed-diffusers does something else:
  * save_interval counts optimizer steps, the average of the weights moves once per step, and a LoRA
- * job can be resumed. (only if that is what is meant; the code does not show it) WarmupLR rises
- * logarithmically, as in DeepSpeed,
- * over lr_warmup_steps (which replaces warmup_num_steps there too) to optimizer.params.lr. */
+ * job can be resumed. WarmupLR rises to optimizer.params.lr over lr_warmup_steps, logarithmically
+ * by default as in DeepSpeed. warmup_num_steps has no effect, in deepspeed-diffusers neither. */
 #ifndef TRAIN_DEEPSPEED_CONFIG_H
 #define TRAIN_DEEPSPEED_CONFIG_H
 

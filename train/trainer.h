@@ -9,10 +9,12 @@
  *                          the optimizer, the schedule, the average of the weights
  *   until TRAINER_DONE
  *
- * All random numbers come from one torch generator, seeded with the job's seed: first those of the
- * factors, then those of each batch. The same loop in Python draws the same numbers.
+ * The random numbers of the factors, and after them those of each batch, come from one torch
+ * generator that is seeded with the job's seed. Random masks come from Python's generator, and the
+ * order of the pictures from a generator per epoch (train/examples/order.h). The same loop in
+ * Python draws the same numbers.
  *
- * One thread at a time, the one that computes. */
+ * Only the thread that computes may call these functions. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
@@ -113,13 +115,13 @@ const struct parameters *trainer_parameters(const struct trainer *trainer);
 const float *trainer_values(struct trainer *trainer, struct error *err);
 
 /* Exchanges the values with their average, so that the models compute with the values that would be
- * saved. A second call restores everything, bit for bit. It must come before the next piece and
- * before anything is saved. Does nothing if there is no average. */
+ * saved. A second call restores everything, bit for bit. The second call must come before the next
+ * piece and before anything is saved. Does nothing if there is no average. */
 bool trainer_swap_average(struct trainer *trainer, struct error *err)
     __attribute__((warn_unused_result));
 
-/* trainer_holds_out returns whether pictures are held out. trainer_measure does a short piece of
- * computing their loss (held_out.h); call it between two steps until *done. It does not change the
+/* trainer_holds_out returns whether pictures are held out. trainer_measure computes their loss
+ * (held_out.h) in short pieces: call it between two steps until *done. It does not change the
  * training. */
 bool trainer_holds_out(const struct trainer *trainer);
 bool trainer_measure(struct trainer *trainer, bool *done, double *loss, struct error *err)

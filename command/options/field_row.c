@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#define HELP_COLUMNS 66 /* beside the flags */
-#define FLAG_COLUMNS 27 /* of a flag's name and the words that it takes */
+#define HELP_COLUMNS 66 /* width of the help text beside the flags */
+#define FLAG_COLUMNS 27 /* width of a flag's name and its words */
 
-/* Longer words are not broken. */
+/* A word that is longer than a line is not broken. */
 void field_row_wrap(char *text) {
     char *line = text, *space = NULL;
     for (char *c = text; *c; c++) {
@@ -29,7 +29,7 @@ const char *field_row_name(const char *name, char *out, size_t size) {
     return out;
 }
 
-/* The words with | between, if there is room for them. */
+/* Writes the words with | between them. Returns false if there is no room for them. */
 static bool write_words(const struct field *f, char *out, size_t size) {
     size_t used = 0;
     for (int i = 0; f->words[i]; i++) {

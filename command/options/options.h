@@ -32,7 +32,7 @@ enum option_type {
 
 struct option_target {
     enum option_type type;
-    struct field field; /* its offset counts for every type */
+    struct field field; /* other types use only its offset */
     size_t given;       /* offset of a bool to set; 0: none */
 };
 
@@ -185,8 +185,8 @@ bool options_fill(const struct options *options, void *target, struct error *err
 /* Sets the error "--NAME: VALUE is not allowed; ALLOWED". Always returns false. */
 bool options_refuse(const char *name, const char *value, const char *allowed, struct error *err);
 
-/* Prints the notes of a row and ends the line: " (required)", or `gap` (such as "... (with ") and
- * the options that the row needs. */
+/* Prints the notes of a row and ends the line. The notes are " (required)", and `gap` (such as "...
+ * (with ") followed by the options that the row needs. */
 void options_print_notes(FILE *out, const struct option_spec *spec, const char *gap);
 void options_print_help(
     FILE *out, const struct command_help *help, const struct option_spec *table);

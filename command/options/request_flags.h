@@ -9,8 +9,8 @@
 #define REQUEST_FLAGS_MAX GENERATE_FIELD_COUNT
 
 /* Returns rows for a command's table; the last one is zeroed. options_fill stores their values in
- * the struct generate_request at offset `at` of its target. Static; the first call, which must come
- * before threads start, decides. */
+ * the struct generate_request at offset `at` of its target. The first call makes the static rows
+ * for its `at`, and must come before threads start. */
 const struct option_spec *request_flags(size_t at);
 
 #endif

@@ -104,7 +104,8 @@ static void print_table(const struct tune *t) {
             untried);
 }
 
-/* Lists every candidate that was tried, with its time and error, or why it has none. */
+/* Lists the candidates: right ones with time and error, wrong, faulted and skipped ones with the
+ * reason. Untried ones are left out. */
 static json_t *trials_json(const struct tune_problem *p) {
     static const char *const states[] = { "untried", "right", "wrong", "faulted", "skipped" };
     json_t *trials = json_array();

@@ -304,8 +304,8 @@ static double trial_limit(const struct tune *t) {
     return t->longest_s == 0 ? FIRST_TRIAL_MAX_S : limit < TRIAL_MAX_S ? TRIAL_MAX_S : limit;
 }
 
-/* Handles a worker that gave no answer. If it was only cut short by the deadline, the candidate
- * stays untried. */
+/* Handles a worker that gave no answer, which counts as a fault of the candidate. If the deadline
+ * only cut the trial short, the candidate stays untried. */
 static bool on_fault(struct tune *t, struct worker *w, struct tune_problem *p,
     struct tune_candidate *c, double asked_s, struct error *err) {
     char why[64];
@@ -364,8 +364,8 @@ static bool try_one(
     return true;
 }
 
-/* Tries the candidates from `first` to before `end`; if none is right, goes on until one is.
- * *whole: there was time for all of them. */
+/* Tries the candidates `first` to `end` - 1. If none of them is right, tries the next ones until
+ * one is. *whole: there was time for all of these trials. */
 static bool try_range(struct tune *t, struct worker *w, int problem, int first, int end,
     bool *whole, struct error *err) {
     struct tune_problem *p = &t->problems[problem];
@@ -406,9 +406,9 @@ static bool keep(struct tune *t, int problem, bool whole, struct error *err) {
     return tuner_cache_put(&t->cache, &entry, err) && tuner_cache_store(&t->cache, t->path, err);
 }
 
-/* Handles problems of which no candidate is known to be right. If the untuned choice is wrong, or
- * its family has faulted on other shapes, the plainest candidate is chosen, with which all others
- * are compared. */
+/* Handles problems for which no candidate is known to be right. If the untuned choice of such a
+ * problem is wrong, or its family has faulted on other shapes, the plainest candidate is chosen.
+ * That is the one with which all others are compared. */
 static bool keep_plainest(struct tune *t, struct error *err) {
     for (int i = 0; i < t->count; i++) {
         const struct tune_problem *p = &t->problems[i];
@@ -437,8 +437,8 @@ static void show_progress(const struct tune *t, int problem) {
             best->name, best->us);
 }
 
-/* Tries the first candidates of each problem: first of problems that no earlier run has measured,
- * then of the others. */
+/* Tries the first candidates of each problem. Problems that no earlier run has measured come
+ * first. */
 static bool first_round(struct tune *t, struct worker *w, struct error *err) {
     for (int known = 0; known < 2; known++)
         for (int i = 0; i < t->count && !time_is_up(t); i++) {

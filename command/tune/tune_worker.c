@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Makes dry runs of one picture, and of as many as are drawn at once. They tell the tuner about
- * every operation, with the rows it is called on; nothing is computed. */
+/* Makes a dry run of one picture, and one of UNET_CALL_MAX_IMAGES pictures. They tell the tuner
+ * about every operation and the number of rows that it is called on. Nothing is computed. */
 static bool note_everything(const struct tune_options *options, struct error *err) {
     char text[1] = "";
     char *prompts[1] = { text };

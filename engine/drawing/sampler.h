@@ -5,8 +5,8 @@
  * sampler_start) and take part in any number of ticks (one UNet call each) together with other
  * images. Each image has its own scheduler row, timestep, guidance and texts. When it leaves
  * (sampler_finish, sampler_leave), its rows are free for others. The latents of an image depend
- * only on its own generator, texts and plan, not on the
- * images it shares calls with (the kernels' row contract). */
+ * only on its own generator, texts and plan, not on the images it shares calls with (the kernels'
+ * row contract). */
 #ifndef ENGINE_DRAWING_SAMPLER_H
 #define ENGINE_DRAWING_SAMPLER_H
 

@@ -5,9 +5,8 @@
  * of studio_work does one unit of work. A unit is one decode, the encoding of a request's pictures,
  * or one UNet call for the images that policy_choose selects (engine/drawing/policy.h). New images
  * get their texts and noise before their first UNet call. Requests end between units of work: they
- * are done,
- * failed, cancelled or timed out. The end of one request never affects the others: a failed call is
- * repeated for each of its images alone. Only a lost device ends all requests.
+ * are done, failed, cancelled or timed out. The end of one request never affects the others: a
+ * failed call is repeated for each of its images alone. Only a lost device ends all requests.
  *
  * Used by one thread at a time: the daemon's engine thread (engine/loop/engine.h), or the thread
  * that calls pipeline_generate. */

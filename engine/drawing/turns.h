@@ -3,18 +3,16 @@
  * Each caller has an account of the work done for it. policy_rank orders the requests of one
  * caller. The turn of a request is the value that its caller's account will have when the request
  * and all earlier requests of that caller are done. The lowest turn is served first. So callers
- * that
- * always have requests get the same amount of work each, however many requests they have. A caller
- * that asks for one picture at a time beside n others waits about n times as long as that picture's
- * work takes.
+ * that always have requests get the same amount of work each, however many requests they have. A
+ * caller that asks for one picture at a time beside n others waits about n times as long as that
+ * picture's work takes.
  *
  * When a caller without requests comes back, its account is raised to the clock, unless it is ahead
  * of the clock. So unused time is not saved up, and a caller is not punished for work that was done
  * while the others had no requests. The clock is at least the lowest account of the callers with
  * requests. It also advances by POLICY_AGEING of all work, so that new callers with short requests
  * cannot overtake a long request for ever. If each caller has one request, the order is roughly
- * that of
- * policy_rank; if there is only one caller, it is exactly that order.
+ * that of policy_rank; if there is only one caller, it is exactly that order.
  *
  * Callers are numbers that are only compared for equality. Used by one thread at a time. */
 #ifndef ENGINE_DRAWING_TURNS_H

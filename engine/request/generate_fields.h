@@ -5,8 +5,8 @@
  * /generate, of jobs and of Hugging Face's route, beside the own fields of OpenAI's routes, and
  * among the flags of `latentd generate`. It drives range checks, refusals, the parameters in
  * answers and in pictures, the JSON schemas and docs/fields.md. Fields of other types have kind
- * OTHER: their members stand in struct
- * generate_request, and server/generation/generate_json.c reads them. */
+ * OTHER: their members stand in struct generate_request, and server/generation/generate_json.c
+ * reads them. */
 #ifndef ENGINE_REQUEST_GENERATE_FIELDS_H
 #define ENGINE_REQUEST_GENERATE_FIELDS_H
 

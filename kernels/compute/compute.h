@@ -4,8 +4,7 @@
  * shapes, dtypes and aliasing, then calls the table. After the first failure every further call
  * does nothing. A model is therefore straight-line code that checks for an error once, at its end.
  * In a dry run the wrappers only validate; they compute nothing. That is how activation memory is
- * planned, and how a wrong shape is found at load instead
- * of during a request.
+ * planned, and how a wrong shape is found at load instead of during a request.
  *
  * One thread at a time.
  */

@@ -15,8 +15,7 @@
  * A row that does not change a weight is computed exactly as without an overlay. A row's bits do
  * not depend on the other rows. For each row, the product with the row's replacement (or with the
  * base weight if the row has none) is computed first. Then the row's terms are added. Activation
- * and GEGLU come last. A residual may be added
- * before the terms.
+ * and GEGLU come last. A residual may be added before the terms.
  *
  * Memory: a call with an overlay may take more of the arena than one without. On the CPU, the
  * memory of one row is released before the next row is computed. So plan (compute_plan) once for
@@ -24,8 +23,7 @@
  * them.
  *
  * Pairs are made by the thread that computes, because an accelerator may be used from one thread
- * only. An
- * overlay is read by one thread at a time; a row_overlay may be part of many overlays.
+ * only. An overlay is read by one thread at a time; a row_overlay may be part of many overlays.
  */
 #ifndef KERNELS_COMPUTE_OVERLAY_H
 #define KERNELS_COMPUTE_OVERLAY_H

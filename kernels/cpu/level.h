@@ -3,9 +3,9 @@
  * A level is a set of instructions. The process uses the best level that the processor runs fast
  * (avx512_bf16 only on AMD's processors). The environment variable LATENTD_CPU selects another
  * level by name, for tests and measurements. The level also limits the instructions that oneDNN
- * uses. A name that is unknown, or of a
- * level that the processor does not have, changes nothing and is logged. Nothing is measured at run
- * time, so the bits of a result depend on the kind of processor alone.
+ * uses. A name that is unknown, or of a level that the processor does not have, changes nothing and
+ * is logged. Nothing is measured at run time, so the bits of a result depend on the kind of
+ * processor alone.
  */
 #ifndef KERNELS_CPU_LEVEL_H
 #define KERNELS_CPU_LEVEL_H

@@ -53,8 +53,7 @@ static inline struct matmul_weight matmul_turned(
  *
  * A call with a turned weight computes the gradient of the x of a forward call, with the forward
  * call's stride, padding and upsample. Here `x` is dy and `y` is dx. With upsampling, a pixel of dx
- * is the sum over the
- * pixels to which the same pixel of x was copied.
+ * is the sum over the pixels to which the same pixel of x was copied.
  */
 struct matmul_job {
     const struct matmul_weight *weight;

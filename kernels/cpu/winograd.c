@@ -12,8 +12,7 @@
  *
  * Nearest upsampling costs nothing here, because only the index of the input pixel changes. The
  * gradient of upsampling sums two by two pixels of a tile before they are stored. A gradient's
- * filters are transposed, a
- * square of inputs and outputs at a time, before they are transformed.
+ * filters are transposed, a square of inputs and outputs at a time, before they are transformed.
  *
  * There are two ways, chosen by the size of all transformed filters U (for m = 4, four times the
  * weight) and by the number of tiles:

@@ -123,8 +123,9 @@ static bool read_alpha(const struct adapter_factor *factor, double *out, struct 
            error_set(err, ERROR_INVALID, "%.200s is %g; a number is needed", factor->name, *out);
 }
 
-/* The scale is alpha / rank, with two exceptions: LyCORIS's LoKr of two whole factors has scale 1,
- * whatever its alpha says, and PEFT's files use their configuration. */
+/* The scale is alpha / rank, with two exceptions. LyCORIS's LoKr has scale 1 if the file has
+ * both of its factors whole, whatever its alpha is. For PEFT's files the configuration gives the
+ * scale. */
 static bool read_scale(
     struct adapter_module *m, const struct adapter_config *config, struct error *err) {
     struct adapter_config_scale said;

@@ -61,7 +61,8 @@ struct adapter_leftover {
  * of an unsupported kind. ERROR_INVALID if none of its modules belongs to the targets. */
 bool adapter_open(const char *path, const struct adapter_targets *targets, struct adapter **out,
     struct error *err) __attribute__((warn_unused_result));
-/* Does the same for an open file. Takes over `fd`, also on failure; `path` is for messages. */
+/* Does what adapter_open does, for an open file. Takes over `fd`, also on failure; `path` is for
+ * messages. */
 bool adapter_open_fd(int fd, const char *path, const struct adapter_targets *targets,
     struct adapter **out, struct error *err) __attribute__((warn_unused_result));
 void adapter_close(struct adapter *adapter); /* NULL is fine */
@@ -83,7 +84,7 @@ uint64_t adapter_file_bytes(const struct adapter *adapter);
 int64_t adapter_target_taps(const struct named_weight *target);
 /* Writes the factors of a low_rank module in f32: down [rank][k][taps] (a convolution's
  * [rank][k][3][3]) and up [n][rank]. The module's change at strength 1 is exactly scale * up .
- * down: a Tucker core is folded into down. Fails if memory for that is refused. */
+ * down: a Tucker core is folded into down. Fails if memory is refused. */
 bool adapter_module_factors(const struct adapter_module *module, float *down, float *up,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -132,15 +132,15 @@ static const char *format_of(const char *name) {
     return NULL;
 }
 
-/* Returns whether the tensor's first dimension is the rank, and the tensor is the one of its
- * product that is counted for the rank. */
+/* Returns whether the tensor's first dimension is counted as a rank in the summary. LoHa's second
+ * product has the same rank as the first, and is not counted. */
 static bool tells_rank(const struct adapter_name *name) {
     return name->part == ADAPTER_DOWN || name->part == ADAPTER_W1_B ||
            (name->part == ADAPTER_W2_B && name->kind == ADAPTER_LOKR);
 }
 
-/* Returns whether the tensor counts its module: each module is counted once, by a tensor that every
- * module of its kind has. */
+/* Returns whether the module is counted at this tensor. Each module is counted once, at a tensor
+ * that every module of its kind has. */
 static bool counts_module(const struct adapter_name *name) {
     static const char *const first[] = { ".hada_w1_b", ".lokr_w2", ".lokr_w2_a", ".diff", ".w_norm",
         ".on_input", ".oft_blocks", ".oft_diag", ".a1.weight" };

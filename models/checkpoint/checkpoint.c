@@ -203,8 +203,7 @@ enum clip_padding checkpoint_clip_padding(const struct checkpoint *c) {
 }
 
 /* In an old config eos_token_id is always 2, whatever the tokenizer is. transformers then takes the
- * highest
- * id as the end token. */
+ * highest id as the end token. */
 static bool check_end_mark(
     const struct checkpoint *c, const struct tokenizer *tokenizer, struct error *err) {
     const int said = c->text_encoder.eos_token_id, end = tokenizer_end_id(tokenizer);

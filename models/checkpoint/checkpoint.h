@@ -94,8 +94,8 @@ void checkpoint_get_stats(
 bool checkpoint_is_single_file(const struct checkpoint *c);
 /* Returns the metadata of the files: an object of strings, or NULL. Borrowed. */
 const json_t *checkpoint_file_metadata(const struct checkpoint *c);
-/* Returns a sentence about facts that had to be guessed, because a single file lacks some; or
- * "". */
+/* Returns a sentence about the facts that had to be guessed because a single file does not contain
+ * them; "" if there are none. */
 const char *checkpoint_note(const struct checkpoint *c);
 /* Returns "text_encoder", "unet", "vae" or "safety_checker". */
 const char *component_name(enum component component);

@@ -17,16 +17,16 @@ static bool begins_with(const char *name, const char *prefix) {
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Returns whether the entry is no longer valid: averages of the earlier weights, and the mark of
- * their prediction type. */
+/* Returns whether the entry no longer fits the new weights. This is so for the averages of the
+ * earlier weights (model_ema), and for the mark "v_pred" if a prediction type is set. */
 static bool is_outdated(const char *name, const struct checkpoint_changes *changes) {
     return begins_with(name, "model_ema.") ||
            (changes->prediction_type && strcmp(name, "v_pred") == 0);
 }
 
-/* Sets the items to write. checkpoint_open has seen all tensors that the checkpoint needs, so a
- * tensor with a dtype that no weight has is not needed. It is left out instead of being an error,
- * because hours of training end here. */
+/* Sets the items to write. An entry with a dtype that no weight has is left out. The checkpoint
+ * does not need it, because checkpoint_open has found every tensor that is needed. An error here
+ * would lose hours of training. */
 static void fill_items(struct save_file *s, const struct checkpoint_changes *changes) {
     struct error unsupported;
     for (size_t i = 0; i < s->header->count; i++) {
@@ -39,8 +39,8 @@ static void fill_items(struct save_file *s, const struct checkpoint_changes *cha
     }
 }
 
-/* Puts one of the tensors that are stacked in the entry into a copy of the entry, which has the
- * dtype of the change. */
+/* Writes a changed tensor into its part of an entry in which several tensors are stacked. The first
+ * change copies the entry, converted to the dtype of the change. */
 static bool join(struct save_file *s, const struct weight *weight, const struct tensor *change,
     struct error *err) {
     struct tensor *whole = &s->items[weight->entry].tensor;
@@ -75,8 +75,8 @@ static bool change_item(struct save_file *s, const struct checkpoint *c,
     return true;
 }
 
-/* Returns the metadata to write. Only the metadata show what a single file predicts. Hashes of the
- * old contents are left out. */
+/* Returns the metadata to write, including the prediction type if it is set: nothing else in a
+ * single file shows it. Hashes of the old contents are left out. */
 static json_t *metadata_of(const struct save_file *s, const struct checkpoint_changes *changes) {
     json_t *metadata = s->header->metadata ? json_copy(s->header->metadata)
                                            : json_pack("{s:s}", "format", "pt");

@@ -62,7 +62,8 @@ struct safetensors;
 /* Maps a file and checks everything except the tensors' numbers. Errors begin with the path. */
 bool safetensors_open(const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
-/* Does the same for an open file. Takes over `fd`, also on failure; `path` is for messages. */
+/* Does what safetensors_open does, for an open file. Takes over `fd`, also on failure; `path` is
+ * for messages. */
 bool safetensors_open_fd(int fd, const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
 void safetensors_close(struct safetensors *file); /* NULL is fine */

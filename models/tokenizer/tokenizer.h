@@ -58,11 +58,12 @@ char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, si
 bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
     int32_t *ids, char **cut_text, struct error *err) __attribute__((warn_unused_result));
 
-/* Does the same for given tokens: begin mark, count <= length - 2 tokens, end mark, padding. */
+/* Does what tokenizer_encode_padded does, for given tokens: begin mark, count <= length - 2 tokens,
+ * end mark, padding. */
 void tokenizer_mark(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
     size_t length, int32_t *ids);
-/* Does the same in as many chunks as the tokens need, at least one. *ids is malloc'd,
- * [*chunks][length]. */
+/* Does what tokenizer_mark does, in as many chunks as the tokens need, at least one. *ids is
+ * malloc'd, [*chunks][length]. */
 bool tokenizer_chunk(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
     size_t length, int32_t **ids, size_t *chunks, struct error *err)
     __attribute__((warn_unused_result));

@@ -24,7 +24,8 @@ struct special_tokens {
 bool special_tokens_init(struct special_tokens *special, const json_t *config, const json_t *map,
     const json_t *added_tokens, struct vocab *vocab, struct error *err)
     __attribute__((warn_unused_result));
-/* Does the same, and reads the first two from `dir` if they exist. */
+/* Does what special_tokens_init does, after reading `config` and `map` from the files in `dir`, if
+ * they exist. */
 bool special_tokens_read(struct special_tokens *special, const char *dir,
     const json_t *added_tokens, struct vocab *vocab, struct error *err)
     __attribute__((warn_unused_result));

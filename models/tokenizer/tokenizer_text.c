@@ -125,9 +125,9 @@ struct piece_splitter {
     pcre2_code *code;
 };
 
-/* CLIP's pattern. At this point ' ' is the only white space. If lower-casing has made a special
- * token, it is split in three, because the next, byte-level step splits again by kind of
- * character. */
+/* CLIP's pattern. At this point ' ' is the only white space. A text such as "<|ENDOFTEXT|>" becomes
+ * a special token only by lower-casing. It is split in three here, because the next step in
+ * transformers (byte level) would split it again by kind of character. */
 static const char pattern[] = "(<\\|)(startoftext|endoftext)(\\|>)|'s|'t|'re|'ve|'m|'ll|'d"
                               "|\\p{L}+|\\p{N}|[^ \\p{L}\\p{N}]+";
 

@@ -26,8 +26,8 @@ struct failures {
 
 /* Returns the peer of an address. A NULL address (unknown) is the same peer as unix sockets. */
 struct peer peer_of(const struct sockaddr *address);
-/* Returns whether the address is a loopback address or a unix socket: a proxy on this machine may
- * speak for many clients. */
+/* Returns whether the address is a loopback address or a unix socket. Such a peer may be a proxy
+ * that speaks for many clients. */
 bool peer_is_local(const struct sockaddr *address);
 
 /* Returns how long the peer must wait; 0: not at all. */

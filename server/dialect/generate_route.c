@@ -29,8 +29,8 @@ static const struct form *form_of(const struct generation *g) {
 
 /* --- The answer --- */
 
-/* Refuses a request for several images if the answer is the bytes of a picture: those can hold only
- * one. */
+/* Refuses a request for several images if the answer is to be the bytes of a picture, because there
+ * can be only one. */
 static bool check(const struct generation *g, struct error *err) {
     const struct form *form = form_of(g);
     return form->json || form->events || g->request.images == 1 ||
@@ -164,7 +164,7 @@ static bool choose_format(
            error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");
 }
 
-/* Refuses previews in a plain answer, which cannot carry them. Jobs do not come here; they publish
+/* Refuses previews in a plain answer, which cannot carry them. Not called for jobs, which publish
  * previews as events. */
 static bool check_previews(
     const struct generate_delivery *delivery, const struct form *form, struct error *err) {
@@ -200,7 +200,8 @@ struct drawing {
     struct digest digest;            /* of the request; only set with a key */
 };
 
-/* Call it for a request with a key. */
+/* Computes the digest of a request that has an Idempotency-Key. Refuses the key if the answer is a
+ * stream. */
 static bool find_digest(struct drawing *d, const json_t *body, struct error *err) {
     return d->form.events
                ? error_field(err, "Idempotency-Key", d->key,
@@ -213,7 +214,8 @@ static bool read_drawing(const struct exchange *exchange, void *out, struct erro
     struct drawing *d = out;
     if (!jobs_read_key(exchange, d->key, err))
         return false;
-    /* NULL if nobody needs it, or if it is wrong, which is said below. */
+    /* NULL if there is no Idempotency-Key, or if the body is not JSON. generate_json_parse then
+     * says what is wrong with it. */
     json_t *body = d->key[0] ? json_parse_request(exchange->body, exchange->body_size, NULL) : NULL;
     bool ok = body ? generate_json_read(body, &d->request, &d->delivery, err)
                    : generate_json_parse(
@@ -233,9 +235,9 @@ static void finish_drawing(void *read) {
     generate_request_finish(&((struct drawing *)read)->request);
 }
 
-/* Finds the earlier request with the same Idempotency-Key. *known: there is one, and *repeat will
- * have its answer. Otherwise *repeat is new, and later requests with the same key wait for it; NULL
- * without a key. */
+/* Finds the earlier request with the same Idempotency-Key. If there is one, sets *known, and
+ * *repeat will have its answer. Otherwise *repeat is new, and later requests with the same key wait
+ * for it. Without a key *repeat is NULL. */
 static bool find_repeat(struct exchange *exchange, const struct drawing *d, struct repeat **repeat,
     bool *known, struct error *err) {
     *repeat = NULL;

@@ -28,8 +28,8 @@ struct client {
 
     struct watcher watcher; /* sends heartbeats in a stream */
 
-    /* For the connection's thread only, which writes events without holding the mutex: the engine
-     * thread takes the mutex and must not wait for the writing. */
+    /* Used by the connection's thread only. It writes events without holding the mutex, because the
+     * engine thread takes the mutex and must not wait until they are written. */
     int shown_step;         /* -1: none */
     uint64_t shown_preview; /* number of the last preview written */
     char *text;             /* owned; `size` bytes, of which `sent` are sent */
@@ -77,7 +77,7 @@ static void cancel(struct deferred *deferred) {
 }
 
 /* Replaces an ERROR_CANCELLED by an error that names the cause: the daemon stops, or the client has
- * closed its side of the connection. The client may still be able to read it. */
+ * closed its side of the connection. Such a client may still read the answer. */
 static void explain(struct client *client, struct error *err) {
     if (err->code != ERROR_CANCELLED)
         return;
@@ -308,7 +308,7 @@ static void refuse(struct client *client) {
 /* Runs on a loader or reader thread, which holds the worker's reference. */
 static void admit_later(struct deferred *deferred) {
     struct client *client = client_of(deferred);
-    deferred_ref(deferred); /* the worker's may be dropped during the call */
+    deferred_ref(deferred); /* the call may drop the worker's reference */
     if (!generation_admit(client->g, &client->error)) {
         refuse(client);
         settle(client, &client->error);

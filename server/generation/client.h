@@ -13,8 +13,8 @@
  *     ...
  *     return generation_start(exchange, &request, &kind, own, &(struct generation_options){ 0 });
  *
- * A stream buffers only what is being sent: the progress and the latest previews are written when
- * the client has taken what came before. */
+ * A stream buffers only what is being sent. Its next events, with the latest progress and previews,
+ * are written when the client has taken all earlier ones. */
 #ifndef SERVER_GENERATION_CLIENT_H
 #define SERVER_GENERATION_CLIENT_H
 
@@ -29,7 +29,7 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
  * whose requests cannot be repeated. */
 bool generation_takes(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
-/* As generation_takes, but also refuses a query. A route's `may_come`. */
+/* Does what generation_takes does, and also refuses a query. Use it as a route's `may_come`. */
 bool generation_may_come(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
 

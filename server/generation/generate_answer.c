@@ -76,8 +76,8 @@ static json_t *bytes_json(const struct picture_file *file) {
     return json_pack("{s:I}", "bytes", (json_int_t)file->size);
 }
 
-/* A field's value as the request used it; *left_out is set for one that is not among the
- * parameters. `index`: of the picture, or -1 for the whole answer. */
+/* Returns a field's value as the request used it. Sets *left_out if the field is not one of the
+ * answer's parameters. `index` is a picture's, or -1 for the whole answer. */
 static json_t *parameter_json(
     const struct resolved_request *request, enum generate_field_id id, int index, bool *left_out) {
     const struct generate_request *asked = &request->asked;

@@ -240,7 +240,7 @@ static const struct {
         "{\"type\": \"string\", \"enum\": [\"png\", \"jpeg\", \"webp\", \"latent\"]}" },
 };
 
-/* How the answer is to come. */
+/* The fields that say how to send the answer. */
 #define DELIVERY(kind_, member)                                                                    \
     .name = #member, .kind = FIELD_##kind_, FIELD_OF(struct generate_delivery, member)
 static const struct field deliveries[] = {

@@ -23,12 +23,12 @@ struct generate_delivery {
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
-/* Does the same for a body that is already parsed as JSON. */
+/* Does what generate_json_parse does, for a body that is already parsed as JSON. */
 bool generate_json_read(const json_t *root, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
-/* Reads one field into an initialised request, for dialects that share fields. Checks the field
- * alone: generate_request_check checks what holds of several. */
+/* Reads one field into an initialised request, for dialects that share fields. Checks the field by
+ * itself; generate_request_check checks fields against each other. */
 bool generate_json_parse_field(const char *key, const json_t *value,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 

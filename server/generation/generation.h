@@ -1,9 +1,9 @@
 /* A generation: one request for pictures under way, whatever client or dialect it came from. It is
  * resolved, waits, is drawn, is encoded, and ends once.
  *
- * A dialect starts it for a client (server/generation/client.h), jobs.c for a job; run.c brings it
- * from its request to its end. Generations under way can be listed, looked at and cancelled
- * (server/generation/generations.h).
+ * For a client it is started by a dialect (server/generation/client.h), for a job by jobs.c. Both
+ * use run.c, which resolves it, submits it to the engine and encodes the result. Generations under
+ * way can be listed, looked at and cancelled (server/generation/generations.h).
  *
  * Threads work on it one after the other. The libmicrohttpd thread resolves and submits it; a
  * loader thread does so if an adapter must be read first, and a reader thread if it brings
@@ -69,8 +69,8 @@ struct generation_event {
  * its members. */
 struct generation_kind {
     const char *dialect; /* "native", "a1111", "openai": for lists and logs */
-    /* Changes the request before it is resolved. If the request brings pictures, it runs on a
-     * thread that may wait. NULL: changes nothing. */
+    /* Changes the request before it is resolved. Called on a thread that may wait if the request
+     * brings pictures. NULL: changes nothing. */
     bool (*prepare)(struct generation *g, struct generate_request *asked, struct error *err);
     /* Refuses a resolved request, before it waits, if the answer could not hold its result. NULL:
      * refuses nothing. */
@@ -173,10 +173,12 @@ void generation_get_progress(struct generation *g, struct generation_progress *o
 /* Returns a reference to the first preview with a number above `after`; NULL if there is none. */
 struct preview *generation_get_preview(struct generation *g, uint64_t after);
 
-/* Returns its result, which borrows from `g`. model_name is "" if the checkpoint has no name. */
+/* Returns the generation's result, which borrows from `g`. model_name is "" if the checkpoint has
+ * no name. */
 struct generate_answer generation_answer_of(const struct generation *g);
 
-/* Encodes the only image as a file. Sets X-Seed, and X-NSFW if the safety checker ran. */
+/* Encodes the generation's only image as a file. Sets X-Seed, and X-NSFW if the safety checker
+ * ran. */
 bool generation_answer_picture(const struct generation *g, struct generation_body *out,
     struct error *err) __attribute__((warn_unused_result));
 /* Answers with status 200 and `body`; takes over its bytes. */

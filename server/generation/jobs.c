@@ -17,12 +17,13 @@
 
 #define FULL_MS 1000                            /* between two attempts to write to a full disk */
 #define SWEEP_MS 60000                          /* the longest time between two sweeps */
-#define SOON_MS 1000                            /* the shortest; also from the end of a job */
+#define SOON_MS 1000                            /* shortest; also from a job's end to a sweep */
 #define PREVIEW_MS 250                          /* the least time between two preview events */
 #define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* larger previews are not put into the event */
 
-/* A job being worked on. Threads work on it one after the other: a loader or reader, the engine, an
- * encoder; none while it is put off. What other threads may see of it is under the mutex. */
+/* A job being worked on. One thread after the other works on it: a loader or reader, the engine, an
+ * encoder. While it is put off, no thread does. The mutex guards the members that other threads
+ * read. */
 struct drawn_job {
     struct work work;
     struct generation_jobs *jobs;
@@ -32,7 +33,7 @@ struct drawn_job {
     char *result;        /* owned */
     unsigned begun;      /* `engine_changes` when it began */
     bool awaits_engine;  /* put off until the engine changes; then it begins again */
-    int64_t again_ms;    /* put off until then, to write its pictures again; 0: it is not */
+    int64_t again_ms;    /* when to write its pictures again; 0: not put off */
     bool said_disk_full; /* in the log */
     struct drawn_job *next;
 
@@ -128,7 +129,7 @@ static struct drawn_job *job_of(const struct generation *g) {
     return g->owned_by;
 }
 
-/* Called last before the engine gets the job. */
+/* Called just before the engine gets the job. */
 static bool check(const struct generation *g, struct error *err) {
     if (!orders_check_adapters(&job_of(g)->order, &g->server->options, err))
         return false;
@@ -153,7 +154,7 @@ static bool put_off_writing(struct generation *g) {
     struct drawn_job *d = job_of(g);
     struct generation_jobs *jobs = d->jobs;
     pthread_mutex_lock(&jobs->mutex);
-    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else `wake` may have been here */
+    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else no `wake` may follow */
     if (goes_on && !d->said_disk_full)
         log_error("%s: the disk is full; its pictures are written as soon as it is not", g->id);
     if (goes_on) {
@@ -176,7 +177,7 @@ static void tell_preview(struct drawn_job *d, const struct preview *p) {
         json_object_set_new(json, "b64_json", json_stringn_nocheck(base64, length));
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     if (text)
-        (void)job_claim_event(d->claim, "preview", text); /* may be dropped: the next one follows */
+        (void)job_claim_event(d->claim, "preview", text); /* may be lost: the next one follows */
     free(text);
     json_decref(json);
     free(base64);
@@ -232,7 +233,7 @@ static void give_chore(struct generation_jobs *jobs, bool cancels, const char *i
     workers_give(jobs->server->clerks, &chore->work);
 }
 
-/* Called when the generation is cancelled by its id: cancels the job. The keeper does so, because
+/* Called when the generation is cancelled by its id: cancels the job. A clerk does this, because
  * the job may be ending on another thread. */
 static void cancel(struct generation *g) {
     give_chore(g->server->generation_jobs, true, g->id);
@@ -319,15 +320,16 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
 
 static void begin(struct work *work);
 
-/* The engine accepts no requests now but will later: the job begins again when the engine has
- * changed, at once if it has changed since the job began. */
+/* Puts the job off if the engine accepts no requests now but will later. The job begins again when
+ * the engine has changed, or at once if the engine has changed since the job began. Returns false
+ * if the job cannot be put off. */
 static bool put_off(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
     struct generation *g = NULL;
     if (err->code != ERROR_UNAVAILABLE)
         return false;
     pthread_mutex_lock(&jobs->mutex);
-    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else `wake` may have been here */
+    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else no `wake` may follow */
     if (goes_on) {
         g = d->g;
         d->g = NULL;
@@ -401,7 +403,7 @@ static void start(void *user, struct job_claim *claim) {
     workers_give(jobs->server->loaders, &d->work);
 }
 
-/* Call with the mutex held. Lets a job go on that is put off. */
+/* Call with the mutex held. Continues a job that was put off. */
 static void try_again(struct drawn_job *d) {
     const bool writes = d->again_ms, begins = d->awaits_engine;
     d->again_ms = 0;
@@ -475,7 +477,7 @@ static bool add_runner(struct generation_jobs *jobs) {
     return true;
 }
 
-/* --- What is done at its time, on the watch's thread --- */
+/* --- Timed work, on the watch's thread --- */
 
 static void sweep(struct work *work) {
     struct generation_jobs *jobs =
@@ -492,7 +494,7 @@ static void begin_sweep(struct generation_jobs *jobs, int64_t now_ms) {
     jobs->sweep_ms = now_ms + (tenth_ms < SOON_MS       ? SOON_MS
                                   : tenth_ms > SWEEP_MS ? SWEEP_MS
                                                         : tenth_ms);
-    if (jobs->sweeps) /* the one before takes long */
+    if (jobs->sweeps) /* the previous sweep still runs */
         return;
     jobs->sweeps = true;
     workers_give(jobs->server->loaders, &jobs->sweep);
@@ -519,7 +521,7 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     return true;
 }
 
-/* --- Life --- */
+/* --- Creating and destroying --- */
 
 bool generation_jobs_create(
     struct http_server *server, struct generation_jobs **out, struct error *err) {

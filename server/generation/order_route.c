@@ -102,7 +102,7 @@ static bool write_and_enqueue(const struct order_task *t, const char *folder,
     return ok;
 }
 
-/* Resolves the request and writes the job while no switch can change the model. */
+/* Resolves the request and writes the job. No switch can change the model meanwhile. */
 static bool make_now(const struct order_task *t, struct job_order *order, struct job *job,
     bool *known, struct error *err) {
     struct generate_request request;

@@ -20,8 +20,8 @@ static bool no_memory(struct error *err) {
 
 /* --- Adapters --- */
 
-/* Reads size and time of the adapter's file in the folder of adapters. Returns false if there is no
- * file of that name, as for NAME@STEP. */
+/* Reads size and time of the adapter's file in the folder of adapters. Returns false if the folder
+ * has no file of that name; an adapter NAME@STEP never has one there. */
 static bool look_at_file(const struct http_options *options, struct order_adapter *adapter) {
     char *path = NULL;
     struct stat st;
@@ -80,8 +80,9 @@ static json_t *uses_json(const struct resolved_request *resolved) {
     return list;
 }
 
-/* Fills in the fields whose defaults may be others when the job runs. AUTOMATIC1111's syntax allows
- * no long_prompt but its own. */
+/* Fills in the fields whose defaults may have changed when the job runs. With AUTOMATIC1111's
+ * prompt syntax a long_prompt that the client did not give is left out, because that syntax accepts
+ * only its own. */
 static bool decide_defaults(json_t *body, const struct generate_request *asked) {
     bool ok = true;
     for (int id = 0; ok && id < GENERATE_FIELD_COUNT; id++) {

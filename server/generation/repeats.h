@@ -1,7 +1,7 @@
 /* Requests with an Idempotency-Key, which may be sent again. If a request comes again with its key,
  * it shares the drawing and the answer of the first one, also for a while after the answer. The
  * same key with another request is a 409. A failed or cancelled request is forgotten, so that it
- * can be sent again. Kept in memory: a restarted daemon knows none. */
+ * can be sent again. Keys are kept in memory, so a restarted daemon knows no earlier ones. */
 #ifndef SERVER_GENERATION_REPEATS_H
 #define SERVER_GENERATION_REPEATS_H
 

@@ -90,12 +90,12 @@ static void count_end(const struct generation *g) {
     }
 }
 
-/* Returns whether the owner keeps it until there is disk space again. */
+/* Returns whether the owner keeps the generation until there is disk space again. */
 static bool put_off(struct generation *g) {
     if (g->error.code != ERROR_NO_SPACE || !g->owner->put_off)
         return false;
     const struct error why = g->error;
-    g->error = (struct error){ 0 }; /* before another thread may use it */
+    g->error = (struct error){ 0 }; /* first: put_off may give g to another thread */
     if (g->owner->put_off(g))
         return true;
     g->error = why;
@@ -130,7 +130,8 @@ void generation_encode_again(struct generation *g) {
     workers_give(g->server->encoders, &g->work);
 }
 
-/* The engine, or the encoder of a preview, is done with it. */
+/* Called when the engine, or the encoder of a preview, no longer uses the generation. The last call
+ * gives the generation to an encoder thread, which finishes it. */
 static void let_go(struct generation *g) {
     pthread_mutex_lock(&g->mutex);
     const bool ends = --g->busy == 0;
@@ -148,7 +149,7 @@ struct preview_work {
     uint8_t pixels[];
 };
 
-/* Replaces an earlier preview of the same image. */
+/* Keeps the newest preview of each image and drops the other one. */
 static void keep_preview(struct generation *g, struct preview *preview) {
     pthread_mutex_lock(&g->mutex);
     struct preview **slot = &g->previews[preview->image], *before = *slot;

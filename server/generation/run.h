@@ -7,7 +7,7 @@
 struct generation_order {
     struct http_server *server;
     const char *id, *caller;
-    const char *account;            /* the text of the struct caller whose turns it takes */
+    const char *account;            /* text of the struct caller, for its turns */
     bool may_prioritize;            /* a priority above 0 is allowed */
     struct generate_request *asked; /* taken over, also on failure */
     const struct generation_kind *kind;
@@ -26,19 +26,20 @@ struct generation *generation_create(const struct generation_order *order, struc
 bool generation_check_priority(bool may_prioritize, const struct generate_request *asked,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Returns whether admitting it would decode pictures, read an adapter's file, or compute weights
- * from an adapter. */
+/* Returns whether admitting the generation would decode pictures, read an adapter's file, or
+ * compute weights from an adapter. */
 bool generation_would_wait(const struct generation *g);
-/* Returns the workers that admit it if generation_would_wait: readers if it brings pictures, so
- * that decoding does not hold up other requests' loaders; else loaders. Call it before
- * generation_admit. */
+/* Returns the workers that admit a generation for which generation_would_wait is true. These are
+ * the readers if it brings pictures, so that decoding does not delay other requests at the loaders;
+ * else the loaders. Call it before generation_admit. */
 struct workers *generation_workers(const struct generation *g);
-/* Resolves it and submits it to the engine; every error in the request is reported here. On success
- * owner->ended will be called, possibly before this returns. On failure the generation has
- * ended. */
+/* Resolves the generation and submits it to the engine. Every error in the request is reported
+ * here. On success owner->ended will be called, possibly before generation_admit returns. On
+ * failure the generation has ended. */
 bool generation_admit(struct generation *g, struct error *err) __attribute__((warn_unused_result));
 
-/* Encodes once more after owner->put_off, on an encoder thread, unless it is cancelled. */
+/* Encodes the result again after owner->put_off, on an encoder thread, unless the generation is
+ * cancelled. */
 void generation_encode_again(struct generation *g);
 
 #endif

@@ -111,8 +111,8 @@ static bool fits(const struct bodies *bodies, const struct body *body, size_t gr
            (body->small || bodies->large_bytes + growth <= bodies->max_bytes);
 }
 
-/* Returns whether `other` may be evicted for `body`. Small bodies are only evicted for a large one
- * while they use more than their reserve. */
+/* Returns whether `other` may be evicted for `body`. A small body evicts only small ones. A large
+ * body evicts small ones only while these use more than their reserve. */
 static bool competes(
     const struct bodies *bodies, const struct body *body, const struct body *other) {
     if (other->capacity == 0 || other->complete || (other->busy && other != body))
@@ -130,7 +130,7 @@ static struct body *find_slowest(const struct bodies *bodies, struct body *body)
     return slowest;
 }
 
-/* Considers the caller that holds most. Returns its slowest body if it holds more than the caller
+/* Returns the slowest body of the caller that holds most, if that caller holds more than the caller
  * of `body` would hold after `growth` more bytes. Otherwise returns NULL. */
 static struct body *find_of_largest(
     const struct bodies *bodies, const struct body *body, size_t growth) {

@@ -14,7 +14,7 @@
  *   holds more than the newcomer's caller would hold. So a caller may use all the memory while it
  *   is alone, but only its share while others need memory too. A large body evicts small ones only
  *   while the small ones use more than their reserve.
- * - If the body to evict would be the newcomer itself, or there is none, the newcomer is refused.
+ * - If no body may be evicted by these rules, or only the newcomer itself, the newcomer is refused.
  * */
 #ifndef SERVER_HTTP_BODIES_H
 #define SERVER_HTTP_BODIES_H

@@ -29,8 +29,8 @@ struct caller caller_make(const char *key_name, const struct sockaddr *address);
 uint64_t caller_number(const char *text);
 bool caller_equals(const struct caller *a, const struct caller *b);
 
-/* Decides which jobs, drawings and results a request can see: those of its own API key, or all.
- * Others do not exist for it. */
+/* Decides which jobs, drawings and results a request can see: those of its own API key, or all. The
+ * request is answered as if the others did not exist. */
 struct viewer {
     char name[KEY_NAME_MAX_BYTES + 1]; /* the name of its API key; "": none */
     bool sees_all;                     /* its key has KEY_MAY_ALL_JOBS */

@@ -55,13 +55,12 @@ struct connections {
     void (*on_gone)(void *watched);
     int max;
     int wake_fd, place_fd; /* eventfds */
-    int gone_fd; /* an epoll of all clients: readable once one of them has hung up. Each is reported
-                    once in a phase */
+    int gone_fd; /* epoll of all clients; readable when one has hung up, once in each phase */
     pthread_mutex_t mutex;
     struct connection *first;
     int64_t due_ms; /* when the thread wakes up by itself */
     int places_taken;
-    bool place_wanted; /* the acceptor has a client for which there was none */
+    bool place_wanted; /* the acceptor's client has found no free place */
     struct lingering lingering[LINGERING_MAX];
     int lingering_count;
     bool stopping;
@@ -84,7 +83,7 @@ static bool has_unread(int fd) {
 static void shut_down(struct connection *c) {
     c->closing = true;
     c->deadline_ms = c->look_ms = INT64_MAX;
-    shutdown(c->fd, SHUT_RDWR); /* its thread reads the end and closes it */
+    shutdown(c->fd, SHUT_RDWR); /* its thread then closes the connection */
 }
 
 /* Detects a client that has left. While a request waits for its answer, a client that closes only
@@ -114,8 +113,8 @@ static void look_for_hang_up(struct connections *connections, struct connection 
     c->look_ms = now + HANG_UP_MS;
 }
 
-/* Looks at the connections whose clients have hung up and those whose time has come, and finds out
- * when the next one is due. */
+/* Looks at each connection whose client has hung up or whose time has come. Sets the time at which
+ * the next connection is due. */
 static void look_at_all(
     struct connections *connections, const struct epoll_event *gone, int count, int64_t now) {
     connections->due_ms = INT64_MAX;
@@ -135,7 +134,8 @@ static void look_at_all(
     }
 }
 
-/* Discards the bytes that have arrived. Returns false if reading must not go on. */
+/* Discards the bytes that have arrived. Returns false if no more are to be read: at the end of the
+ * stream, at the deadline, or when `left` bytes were discarded. */
 static bool read_on(struct lingering *l, int64_t now) {
     char buffer[1 << 16];
     for (int reads = 0; l->left > 0 && now < l->deadline_ms; reads++) {
@@ -340,7 +340,7 @@ static int64_t deadline(enum connection_phase phase, int64_t now) {
     return limits_ms[phase] ? now + limits_ms[phase] : INT64_MAX;
 }
 
-/* Lets the thread wake up in time. */
+/* Sets the deadline, and wakes up the watching thread if it would sleep longer. */
 static void set_deadline(
     struct connections *connections, struct connection *c, int64_t deadline_ms) {
     c->deadline_ms = c->closing ? INT64_MAX : deadline_ms;
@@ -348,8 +348,8 @@ static void set_deadline(
         signal_fd(connections->wake_fd);
 }
 
-/* `how`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. The client's hang-up is reported also if it has hung up
- * before. */
+/* Begins a phase. `how`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. A client that hung up in an earlier phase
+ * is reported again. */
 static void enter(struct connections *connections, struct connection *c,
     enum connection_phase phase, void *watched, int how) {
     const uint32_t half = phase == CONNECTION_SEND ? 0 : EPOLLRDHUP;
@@ -363,7 +363,7 @@ static void enter(struct connections *connections, struct connection *c,
     if (epoll_ctl(connections->gone_fd, how, c->fd, &event) != 0)
         log_debug("a client's hang-up will not be seen");
     if (phase == CONNECTION_IDLE && connections->place_wanted)
-        signal_fd(connections->place_fd); /* it may give way soon */
+        signal_fd(connections->place_fd); /* an idle connection may be shut down soon */
 }
 
 struct connection *connections_add(struct connections *connections, int fd) {

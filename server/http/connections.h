@@ -44,11 +44,11 @@ void connections_destroy(struct connections *connections);
 bool connections_take_place(struct connections *connections, bool *busy)
     __attribute__((warn_unused_result));
 void connections_give_place(struct connections *connections);
-/* Shuts down one connection that waits for its client, if there is one, because the process has no
- * file descriptors left. Chooses it as connections_take_place does. */
+/* Call it when the process has no file descriptors left. Shuts down one connection that waits for
+ * its client, if there is one. It is chosen as in connections_take_place. */
 void connections_make_way(struct connections *connections);
-/* An eventfd that is readable once a place has been given back or, after connections_take_place
- * found none, may soon be; the waiter reads it. */
+/* Returns an eventfd. It is readable when a place has been given back. After connections_take_place
+ * found no place, it is also readable when one may soon be free. The waiter reads it. */
 int connections_place_fd(const struct connections *connections);
 
 /* Adds a connection in CONNECTION_HEADERS, whose place was taken before. `fd` must stay open until
@@ -74,7 +74,8 @@ void connections_cancel_all(struct connections *connections);
  * the answer. */
 void connections_linger(struct connections *connections, struct connection *connection);
 
-/* The request in progress on the connection. Call them on the connection's own thread only. */
+/* Set and return the request in progress on the connection. Call them on the connection's own
+ * thread only. */
 void connection_set_request(struct connection *connection, void *request);
 void *connection_request(const struct connection *connection);
 

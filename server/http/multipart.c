@@ -10,8 +10,8 @@
 
 #define READER_BYTES 65536 /* must hold a line of a part's head */
 /* The post processor moves its whole buffer for every line of a part's head, and for every dash
- * before the first part. To limit that work, it gets PIECE_BYTES at a time, and at most HEAD_BYTES
- * that contain no bytes of a part. */
+ * before the first part. To limit that work, it gets at most PIECE_BYTES at a time. A body is
+ * refused if more than HEAD_BYTES + PIECE_BYTES in a row contain no bytes of a part. */
 #define PIECE_BYTES 16384
 #define HEAD_BYTES 65536
 

@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Each function returns false with an error to stop; it is not called again. */
+/* If a function returns false with an error, parsing stops, and neither function is called
+ * again. */
 struct multipart_receiver {
     /* Begins a part. file_name is NULL if the part has none. */
     bool (*begin)(void *user, const char *name, const char *file_name, struct error *err);

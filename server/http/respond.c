@@ -131,8 +131,7 @@ static void set_text(json_t *object, const char *key, const char *text) {
         json_object_set_new(object, key, json_lenient_string(text));
 }
 
-/* Counts a refusal. Accepted requests are not counted here, but when they end
- * (server/generation/generation.c). */
+/* Counts a refusal. Accepted requests are counted when they end (server/generation/run.c). */
 static void count_refusal(const struct exchange *exchange, int status, const char *code) {
     static const struct {
         int status;

@@ -11,7 +11,7 @@ static json_t *time_json(int64_t ms) {
     return ms ? json_real((double)ms * 1e-3) : json_null();
 }
 
-/* A text that was JSON when it was stored. */
+/* Parses a text that was JSON when it was stored. */
 static json_t *text_json(const char *text) {
     json_t *json = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
     return json ? json : json_null();
@@ -30,7 +30,7 @@ static json_t *wish_json(const struct job *job) {
                                     : json_null();
 }
 
-#define HELD_UP_S 1.0 /* shorter waits are those between any two pieces of work */
+#define HELD_UP_S 1.0 /* shorter waits occur between any two pieces */
 
 json_t *job_summary_json(const struct job *job, const struct job_standing *standing) {
     char url[64], events_url[80];

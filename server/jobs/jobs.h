@@ -1,4 +1,4 @@
-/* Jobs as JSON, and what all routes that make jobs, or speak of them, share. */
+/* Jobs as JSON, and functions for all routes that create or describe jobs. */
 #ifndef SERVER_JOBS_JOBS_H
 #define SERVER_JOBS_JOBS_H
 
@@ -6,44 +6,47 @@
 #include "server/http/caller.h"
 #include "server/later/task.h"
 
-/* How other work delays a job. */
+/* What a job waits for: other jobs in the queue, or requests. */
 struct job_standing {
-    int position;     /* in the queue, 1 is next; 0: it is not queued */
-    double held_up_s; /* how long requests have left it no time; 0: they do not */
+    int position;     /* in the queue, from 1; 0: not queued */
+    double held_up_s; /* how long requests have held it up; 0: they do not */
 };
 
-/* A new reference; NULL when memory is short. */
+/* Returns a job as JSON, a new reference; NULL when memory is short. */
 json_t *job_json(const struct job *job, const struct job_standing *standing);
-/* Without the request. */
+/* Does what job_json does, but leaves out the request. */
 json_t *job_summary_json(const struct job *job, const struct job_standing *standing);
 
-/* Whether this daemon keeps jobs; if not, why. Also as a route's `may_come`. */
+/* Returns whether this daemon keeps jobs; if not, the error says why. Can be a route's
+ * `may_come`. */
 bool jobs_are_kept(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
 
 typedef bool job_change(struct queue *queue, const char *id, struct job *out, struct error *err);
 
-/* What a route asks for whose suffix is /cancel, /pause or /resume. */
+/* Returns the function with which a route changes a job. The route's suffix is /cancel, /pause or
+ * /resume. */
 job_change *jobs_change_of(const struct route *route);
 
-/* The Idempotency-Key of a request, "" if it has none; ERROR_INVALID for one that cannot be. */
+/* Reads the Idempotency-Key of a request; "" if there is none. ERROR_INVALID if it is malformed. */
 bool jobs_read_key(const struct exchange *exchange, char out[JOB_KEY_MAX_BYTES + 1],
     struct error *err) __attribute__((warn_unused_result));
 
-/* Adds to each picture of a validation, {"step", "pictures": [{"file"}]}, the `url` where it can be
- * had. False when memory is short. */
+/* Adds `url` to each picture of a validation, {"step", "pictures": [{"file"}]}. Returns false when
+ * memory is short. */
 bool jobs_add_validation_urls(const struct job *job, json_t *validation)
     __attribute__((warn_unused_result));
 
-/* As queue_get, for a viewer: ERROR_NOT_FOUND also for a job that it does not see. */
+/* Does what queue_get does, for a viewer. A job that the viewer may not see is ERROR_NOT_FOUND
+ * too. */
 bool jobs_get(struct queue *queue, const char *id, const struct viewer *viewer, struct job *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Of any job; one training job at most runs at a time, which is the one that can be held up. */
+/* Accepts a job of any type. Only a running training job can be held up by requests. */
 bool jobs_get_standing(struct http_server *server, const struct job *job, struct job_standing *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Makes the job the task's answer. */
+/* Sets the task's answer to the job. */
 bool jobs_tell(struct task *task, const struct job *job, struct error *err)
     __attribute__((warn_unused_result));
 

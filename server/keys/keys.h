@@ -46,7 +46,7 @@ const char *api_keys_find(
 bool digest_equals(const struct digest *a, const struct digest *b);
 
 /* Returns whether the text may be the name of a key: 1 to KEY_NAME_MAX_BYTES letters, digits, '.',
- * '_' and '-', of which the first is a letter or digit. */
+ * '_' and '-', beginning with a letter or a digit. */
 bool api_key_name_is_valid(const char *name, size_t length);
 
 #endif

@@ -85,7 +85,7 @@ enum MHD_Result deferred_give(struct deferred *deferred, struct exchange *exchan
     return result;
 }
 
-/* The answer is over, whoever ended it. */
+/* Called when the stream has ended, for whatever reason. */
 static void end_stream(void *user) {
     deferred_cancel(user);
     deferred_unref(user);

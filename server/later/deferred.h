@@ -29,39 +29,41 @@ struct deferred {
     const struct deferred_kind *kind;
     struct http_server *server;  /* borrowed */
     struct MHD_Connection *http; /* borrowed */
-    struct work work;            /* of deferred_give */
+    struct work work;            /* used by deferred_give */
     void (*run)(struct deferred *deferred);
     pthread_mutex_t mutex; /* guards what follows */
     int references;
     bool suspended, done, cancelled;
 };
 
-/* Initialises a deferred answer with both references. From then on a draining server waits for
- * deferred_done. ERROR_UNAVAILABLE if the server is draining; only the caller's reference exists
- * then. */
+/* Initialises a deferred answer with two references: the caller's and the worker's. From then on a
+ * draining server waits for deferred_done. ERROR_UNAVAILABLE if the server is draining already;
+ * then only the caller's reference exists. */
 bool deferred_init(struct deferred *deferred, const struct deferred_kind *kind,
     struct exchange *exchange, struct error *err) __attribute__((warn_unused_result));
-/* As deferred_init, in a route's handler. On failure `deferred` is destroyed, and *refused is what
- * the handler returns. NULL fails: memory is short. */
+/* Does what deferred_init does, in a route's handler. On failure `deferred` is destroyed, and the
+ * handler must return *refused. NULL counts as a failure: memory is short. */
 bool deferred_begin(struct deferred *deferred, const struct deferred_kind *kind,
     struct exchange *exchange, enum MHD_Result *refused) __attribute__((warn_unused_result));
-/* Has the watch look at `watcher`, which holds a reference meanwhile; its id, callers and `look`
- * are set. ERROR_UNAVAILABLE if the server stops: then only the caller's reference exists. */
+/* Adds `watcher` to the watch. Its id, caller, viewer and `look` must be set. The watcher holds a
+ * reference while it is watched. ERROR_UNAVAILABLE if the server is stopping; then only the
+ * caller's reference exists. */
 bool deferred_watch(struct deferred *deferred, struct watcher *watcher, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Gives the exchange its reference and suspends the connection, or answers if the answer is done
- * already. What the handler returns. */
+/* Gives the exchange its reference and suspends the connection. If the answer is done already,
+ * sends it instead. Returns what the route's handler must return. */
 enum MHD_Result deferred_wait(struct deferred *deferred, struct exchange *exchange);
-/* As deferred_wait, and has one of the workers call `run`, which ends with deferred_done. */
+/* Does what deferred_wait does, and gives the work to `workers`. One of them calls `run`, which
+ * must end with deferred_done. */
 enum MHD_Result deferred_give(struct deferred *deferred, struct exchange *exchange,
     struct workers *workers, void (*run)(struct deferred *deferred));
-/* Answers with server-sent events, which `read` hands over as a MHD_ContentReaderCallback. Holds a
- * reference meanwhile, and cancels at the end. */
+/* Answers with server-sent events, which `read` supplies (an MHD_ContentReaderCallback). The stream
+ * holds a reference until it ends, and then cancels the deferred answer. */
 enum MHD_Result deferred_stream(
     struct deferred *deferred, struct exchange *exchange, MHD_ContentReaderCallback read);
 
-/* Call with the mutex held, in the `read` of a stream: suspends the connection until
+/* Call with the mutex held, in the `read` of a stream. Suspends the connection until
  * deferred_go_on. */
 void deferred_rest(struct deferred *deferred);
 /* Call with the mutex held. Resumes the connection if it is suspended. */
@@ -72,7 +74,7 @@ void deferred_done(struct deferred *deferred);
 
 /* Call it when the client has left. Any thread; `deferred` is a struct deferred. */
 void deferred_cancel(void *deferred);
-/* Whether that was reported. */
+/* Returns whether the deferred answer has been cancelled. */
 bool deferred_is_cancelled(struct deferred *deferred);
 
 /* Adds a reference. */

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The mutex guards the list, and in each watcher the members that belong to the watch. A thread
- * that holds the queue's lock or a watcher's own lock may take it. It is not held during look(). */
+/* The mutex guards the list, and in each watcher the members that belong to the watch. A thread may
+ * lock it while it holds the queue's lock or a watcher's own lock. The mutex is not held during
+ * look(). */
 struct job_watch {
     struct queue *queue; /* borrowed; may be NULL */
     struct queue_listener listener;
@@ -19,8 +20,8 @@ struct job_watch {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct watcher *first;
-    int clients;   /* of all: those that are released */
-    int onlookers; /* without those that are to be dropped */
+    int clients;   /* watchers with `release`, which are clients */
+    int onlookers; /* not counting those to be dropped */
     int max;       /* maximum number of onlookers */
     bool stopping;
 };
@@ -63,7 +64,7 @@ static struct watcher *find_most(const struct job_watch *watch) {
         for (int i = 0; i < 2 && is_onlooker(w); i++) {
             struct watcher *oldest = NULL;
             const int count = count_alike(watch, w, kinds[i], &oldest);
-            if (count >= most) { /* at a tie the later, so older, one is taken */
+            if (count >= most) { /* of equals the last in the list, the oldest */
                 most = count;
                 found = oldest;
             }

@@ -1,8 +1,8 @@
-/* The watch: one thread that serves everything that waits for news of a job. These are onlookers,
- * the clients of GET /jobs/{id}?wait=S and of a job's events; the streams of generations, which
- * need heartbeats; and the server's own work that has its time. The thread looks at a watcher when
- * its job has changed or its time has come. So neither the queue nor an HTTP thread waits for a
- * client or for the disk.
+/* The watch: one thread that serves everything that waits for news of a job. They are of three
+ * kinds: onlookers, which are the clients of GET /jobs/{id}?wait=S and of a job's events; streams
+ * of generations, which need heartbeats; and timed work of the server itself. The thread looks at a
+ * watcher when its job has changed or its time has come. So neither the queue nor an HTTP thread
+ * waits for a client or for the disk.
  *
  * There may be `max` onlookers, and half as many for one job or one caller. A new onlooker is
  * always accepted. If there are too many, another onlooker is dropped. If the new one's job or
@@ -34,7 +34,8 @@ struct watcher {
     bool (*look)(struct watcher *watcher, bool stopping, int64_t *due_ms);
     struct deferred
         *deferred; /* set by deferred_watch (server/later/deferred.h), as `release` is */
-    /* Called once, after the last look. NULL: it is no client's, and not counted as one. */
+    /* Called once, after the last look. NULL: the watcher is not a client, and not counted as
+     * one. */
     void (*release)(struct watcher *watcher);
 
     /* The rest is used by the watch only. */

@@ -10,7 +10,7 @@
 struct reading {
     struct deferred deferred; /* the first member */
     const struct reading_kind *kind;
-    struct exchange *exchange; /* borrowed; exists while it is suspended */
+    struct exchange *exchange; /* borrowed; exists until the connection resumes */
     bool ok;                   /* the contents of `read` are owned */
     struct error error;
     _Alignas(max_align_t) unsigned char read[];
@@ -47,8 +47,9 @@ static void explain_cancelled(struct exchange *exchange, struct error *err) {
             "the client closed its side of the connection, which is taken for leaving");
 }
 
-/* Calls the handler when the connection resumes. The handler may suspend it again for its own
- * answer, so the exchange's reference and the watch are given up first. */
+/* Calls the handler when the connection resumes. The handler may suspend the connection again for
+ * its own answer. So the exchange first gives up its reference to this one, and the watch for a
+ * hang-up ends. */
 static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
     struct reading *r = (struct reading *)deferred;
     enum MHD_Result result;

@@ -61,7 +61,7 @@ static bool parse_sampler(const json_t *value, struct image_order *order, struct
 #define VARIATION (1 << IMAGE_VARIATION)
 #define ALL (GENERATION | EDIT | VARIATION)
 
-/* How a form has the value, which is always text there. */
+/* How a form sends a value. Except for pictures, every value in a form is a text. */
 enum form_value {
     FORM_TEXT,
     FORM_JSON,    /* the text is JSON */
@@ -75,7 +75,8 @@ static const int quality_steps[] = { 0, 0, 15, 25, 50, 50, 75, 100 };
 
 #define OTHER(form_, shape_, parse_)                                                               \
     .kind = FIELD_OTHER, .form = form_, .shape = shape_, .parse = parse_
-/* OpenAI's own. Beside them a route takes those of GENERATE_FIELDS whose `openai` has its bit. */
+/* OpenAI's own fields. A route also takes the fields of GENERATE_FIELDS whose `openai` has the
+ * route's bit. */
 #define MEMBER(kind_, member) .kind = FIELD_##kind_, FIELD_OF(struct image_order, member)
 #define IGNORED(...) MEMBER(WORD, ignored), FIELD_WORDS(__VA_ARGS__)
 static const struct own_field {
@@ -280,8 +281,8 @@ static bool check_stream(const struct image_order *order, const json_t *values, 
                "\"b64_json\" with \"stream\": true", err);
 }
 
-/* PNG is lossless, so it accepts only 100. Other formats default to the highest quality, and 0 is
- * 1, as in libjpeg. */
+/* Checks output_compression. PNG is lossless, so it accepts only 100. For other formats the default
+ * is the highest quality, and 0 is used as 1, as in libjpeg. */
 static bool check_compression(struct image_order *order, const json_t *values, struct error *err) {
     struct generate_request *r = &order->request;
     const bool given = is_given(values, "output_compression");

@@ -79,7 +79,7 @@ static const struct generation_kind kind = {
 
 /* --- The request --- */
 
-/* Returns the number of steps between two partial images, so that all that were asked for are sent
+/* Returns the number of steps between two partial images, so that all requested ones are sent
  * before the end. */
 static int steps_between(const struct image_order *order) {
     const int pieces = order->partial_images + 1;

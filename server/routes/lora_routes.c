@@ -250,7 +250,7 @@ const struct route route_loras = { .path = "/loras",
         .returns = "{loras: [Lora], folder: string|null, resident_bytes: integer, "
                    "limit_bytes: integer|null, merge: boolean}" } } };
 
-/* routes.c lists it before route_lora, which would take "rescan" for a name. */
+/* routes.c lists this route before route_lora, which would take "rescan" for a name. */
 const struct route route_loras_rescan = { .path = "/loras/rescan",
     .methods = { { "POST", .may_come = may_change, .handle = handle_rescan,
         .about = "looks for files that came or went",

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A request of this dialect, with the memory that its canvas takes of what is allowed for all. */
+/* A request of this dialect, and how much its canvas takes of the memory that all canvases
+ * share. */
 struct asked {
     struct sdapi_request request; /* the first member */
     struct http_server *server;

@@ -113,8 +113,8 @@ static json_t *preview_json(const struct preview *preview, const char *prefix) {
 /* --- GET /sdapi/v1/progress --- */
 
 /* The work in progress: a request (`look`; NULL: none) or a switch of the model. A switch is
- * reported to every caller, because a client that asked for it waits here until nothing is in
- * progress. */
+ * reported to every caller, because the client that began it asks here again and again until
+ * nothing is in progress. */
 struct sdapi_work {
     const struct generation_look *look;
     bool switching;

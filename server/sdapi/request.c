@@ -454,8 +454,8 @@ static bool keep_parameters(struct sdapi_request *out, struct error *err) {
                          json_object_set_new(fields, "mask", json_null()) == 0);
 }
 
-/* Notes which of the fields with defaults by model the body gives, and which it leaves to
- * AUTOMATIC1111's defaults. */
+/* Looks at the fields whose default depends on the model. Notes which of them the body sets, and
+ * which keep AUTOMATIC1111's default. */
 static void note_given(
     const json_t *body, const json_t *fields, struct generate_request *generate) {
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++) {

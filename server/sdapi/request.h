@@ -4,8 +4,7 @@
  * Fields have AUTOMATIC1111's names and defaults. A field of AUTOMATIC1111 that latentd does not
  * support is refused by name if it would certainly change the picture (hires fix, scripts).
  * Otherwise it is ignored. docs/sdapi.md lists both kinds of fields. Unknown fields are ignored, as
- * AUTOMATIC1111
- * does. */
+ * AUTOMATIC1111 does. */
 #ifndef SERVER_SDAPI_REQUEST_H
 #define SERVER_SDAPI_REQUEST_H
 

@@ -8,7 +8,7 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-/* --- options of which AUTOMATIC1111 has words of its own --- */
+/* --- options with AUTOMATIC1111's own words --- */
 
 static bool read_format(struct sdapi_settings *s, const json_t *value, struct error *err) {
     static const char *const names[] = { "png", "jpg", "jpeg", "webp" };

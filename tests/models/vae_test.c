@@ -55,8 +55,8 @@ static struct vae *build(
     return vae;
 }
 
-/* Checks decoding or encoding. `exact` and `rough` hold the part that `run` needs, in f32 and
- * bf16. */
+/* Checks decoding or encoding, whichever `run` does. `exact` is a VAE in f32, `rough` the same VAE
+ * in bf16. Each may lack the half that `run` does not need. */
 static void direction_matches(struct safetensors *reference, const struct kernels *kernels,
     const char *name, struct vae *exact, struct vae *rough, struct run run) {
     const int64_t count = tensor_elements(&run.out), row_count = count / ROWS;
@@ -126,9 +126,11 @@ static void a_part_that_is_not_loaded_is_an_error(void) {
     vae_destroy(decoder);
 }
 
-/* Plans the memory for 512x512 at an eighth of SD-1.5's widths, measured in tensors of the last
- * level's size (512x512 pixels, 16 channels). Decoding needs the input (two), the output and one in
- * between; encoding needs two and the residual; both a little more. */
+/* Plans the memory for a 512x512 picture at an eighth of SD-1.5's widths, and measures it in
+ * tensors of the last level's size (512x512 pixels, 16 channels). The peak of decoding is four
+ * tensors: the last level's input, which has 32 channels and counts as two, its output and one in
+ * between. The peak of encoding is three: two and the residual. A hundredth of a tensor more is
+ * allowed. */
 static void memory_peaks_low(void) {
     static const struct vae_config config = {
         .in_channels = 3,

@@ -1,6 +1,6 @@
-/* A model's weight_list against its source: the rows of a packed weight that an entry names
- * multiply like the tensors of that name, and every row of every packed weight has exactly one
- * name. */
+/* Compares a model's weight_list with the tensors that the model was loaded from. An entry names
+ * some rows of a packed weight: their product must be that of the tensors with the entry's name.
+ * Every row of every packed weight must have exactly one name. */
 #include "models/layers.h"
 #include "models/repack.h"
 #include "tests/check.h"
@@ -273,9 +273,9 @@ static bool add_diagonal(
     return true;
 }
 
-/* Returns the relative error of `after` - `before`. For a linear layer or a plain convolution, the
- * changed weight must add the input's centre, plus 1 for a bias. `before` is the base weight's
- * product. */
+/* Returns the relative error of `after` - `before`, the products of the changed weight and of the
+ * base weight. For a linear layer or a plain convolution, the change must add the input of the same
+ * row or pixel, plus 1 if the layer has a bias. */
 static double diagonal_error(
     const struct weight_list *list, const struct product *before, const struct product *after) {
     double difference = 0, norm = 0;

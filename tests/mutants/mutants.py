@@ -126,8 +126,8 @@ class Build:
         return "" if done.returncode == 0 else done.stdout[-3000:]
 
     def run(self, tests):
-        """Returns {test: its result, in Meson's words}. If two tests have the same name, it is
-        the worse result."""
+        """Returns {test: its result, in Meson's words}. Of two tests with the same name, only
+        the worse result is returned."""
         log = self.folder / "meson-logs" / "mutants.json"
         log.unlink(missing_ok=True)
         done = subprocess.run(["meson", "test", "-C", str(self.folder), "--no-rebuild", "--logbase", "mutants",

@@ -14,8 +14,8 @@ struct line {
     int width, height;
 };
 
-/* Whether the file gives the recorded picture. It is copied to a block of its exact size, for
- * sanitizers. */
+/* Returns whether the file decodes to the recorded picture. Its bytes are first copied to a block
+ * of exactly their size, so that sanitizers detect a read past the end. */
 static bool is_what_pillow_reads(const struct line *line, const char *bytes) {
     struct picture picture = { 0 };
     struct error err = { 0 };

@@ -155,7 +155,8 @@ static void resizing_is_pillows(void) {
     free(table);
 }
 
-/* The bytes must be the same, over enough pixels that every rounding occurs. */
+/* Resized noise must have the same bytes as with Pillow, over enough pixels that every rounding
+ * occurs. */
 static void noise_resizes_to_pillows_bytes(void) {
     size_t size;
     char *table = read_whole("noise.tsv", &size);
@@ -268,8 +269,9 @@ static void packed_texts_take_no_memory(void) {
     free(file.bytes);
 }
 
-/* Some writers leave a few bytes after the last row, which are accepted. Zeros there could unpack
- * to a thousand times the bytes sent, so many are refused. */
+/* Files with data after the last row. Some writers leave a few bytes there, and these are accepted.
+ * Too many are refused, because packed zeros could unpack to a thousand times the bytes that were
+ * sent. */
 static void pixels_end_with_the_last_row(void) {
     static const struct {
         int rows;

@@ -42,7 +42,8 @@ static void on_wake(void *user) {
 
 #define PATIENCE_S 20
 
-/* Waits until `starts` jobs have been started. Returns the latest; NULL if it does not come. */
+/* Waits until `starts` jobs have been started in all. Returns the latest job's claim; NULL if too
+ * few start in time. */
 static struct job_claim *await_start(struct pretended *p, int starts) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -202,7 +203,8 @@ static void jobs_are_done_one_after_the_other(void) {
     end(&b);
 }
 
-/* The dispatcher has just written a report and would normally wait before it writes the next. */
+/* When a job succeeds, its last report is written at once. Without the success the dispatcher would
+ * wait, because it has just written another report. */
 static void the_last_report_does_not_wait(void) {
     const int64_t end_ms = monotonic_ms() + PATIENCE_S * 1000;
     struct bench b;
@@ -222,7 +224,7 @@ static void the_last_report_does_not_wait(void) {
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);
     struct job job = get(&b, id);
-    check_same(job.metrics, "{\"loss\":2}"); /* only success sets the last step */
+    check_same(job.metrics, "{\"loss\":2}"); /* not the step: success sets it in any case */
     job_finish(&job);
     end(&b);
 }
@@ -260,8 +262,9 @@ static void wishes_reach_the_runner(void) {
 
 typedef bool asked(struct queue *queue, const char *id, struct job *out, struct error *err);
 
-/* Calls that this test makes on a job right after queue_claim or queue_get has returned, before the
- * dispatcher looks at the result. Only the dispatcher's thread and this one use the queue. */
+/* Calls on a job, made by the wrappers below after the real queue_claim or queue_get has returned,
+ * and before the dispatcher sees the result. Only the dispatcher's thread and the test's thread use
+ * the queue. */
 static struct between { asked *after_claim[3], *after_get[3]; } between;
 
 static void ask_all(struct queue *queue, const char *id, asked **asks) {
@@ -296,7 +299,8 @@ bool __wrap_queue_get(struct queue *queue, const char *id, struct job *out, stru
     return ok;
 }
 
-/* Of several wishes the last one counts, whenever they come during a claim. */
+/* If a client expresses several wishes while the job is being claimed, the last one counts. Only a
+ * cancel cannot be revoked by a later wish. */
 static void wishes_at_the_moment_of_the_claim_keep_their_order(void) {
     static const struct {
         struct between asks;
@@ -323,7 +327,7 @@ static void wishes_at_the_moment_of_the_claim_keep_their_order(void) {
         enqueue(&b, id);
         struct job_claim *claim = await_start(&b.runner, ++starts);
         const enum job_wish now = job_claim_wish(claim);
-        /* If the dispatcher did not call queue_get, the wishes meant for that moment are made
+        /* If the dispatcher did not call queue_get, the wishes planned for after that call are made
          * now. */
         ask_all(b.queue, id, between.after_get);
         const enum job_wish later = job_claim_wish(claim);
@@ -476,7 +480,7 @@ static void a_stop_gives_everything_back(void) {
     b.dispatcher = NULL;
     end(&b);
     begin(&b, folder);
-    struct job_claim *claim = await_start(&b.runner, 1); /* it resumes without a request */
+    struct job_claim *claim = await_start(&b.runner, 1); /* the job resumes by itself */
     check_same(job_claim_job(claim)->id, id);
     CHECK(job_claim_job(claim)->step == 3 && job_claim_job(claim)->strikes == 1, "from step 3");
     job_claim_succeed(claim, NULL);
@@ -497,9 +501,9 @@ static void who_waits_for_long_has_no_strike(void) {
     job_claim_waits(claim);
     await_strikes(&b, id, 0);
     job_claim_report(claim, &(struct job_report){ 0, 9, -1, NULL });
-    await_strikes(&b, id, 1); /* it has begun to work */
+    await_strikes(&b, id, 1); /* the report shows that it works */
     job_claim_waits(claim);
-    await_strikes(&b, id, 0); /* it waits again */
+    await_strikes(&b, id, 0);
     job_claim_report(claim, &(struct job_report){ 1, 9, -1, NULL });
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);

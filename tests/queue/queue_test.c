@@ -125,7 +125,7 @@ static void refuses(bool ok, const struct error *err, enum error_code code, cons
         job_finish(&job_);                                                                         \
     } while (0)
 
-/* --- The promises --- */
+/* --- What a queue guarantees --- */
 
 static void check_counts(
     struct queue *queue, const char *type, int queued, int running, int succeeded) {
@@ -199,8 +199,9 @@ static void look_at_positions(
     }
 }
 
-/* Claims all jobs; their callers' last letters must be `expected`. The positions reported before
- * must have been right. `ends`: each job ends before the next is claimed. */
+/* Claims all jobs, and checks that the last letters of their callers, in the order of the claims,
+ * are `expected`. Also checks the positions that the queue reported before each claim. `ends`: each
+ * job ends before the next is claimed. */
 static void expect_turns(struct kind *kind, struct queue **queue, const struct job jobs[TURNS],
     bool ends, const char *expected) {
     char seen[TURNS + 1] = "";
@@ -431,7 +432,7 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     job_finish(&claimed);
     claimed = claim(queue, "train");
     ON_JOB(queue_cancel, queue, job.id);
-    ON_JOB(queue_pause, queue, job.id); /* no effect: a cancel is stronger */
+    ON_JOB(queue_pause, queue, job.id); /* no effect: a cancel cannot be revoked */
     REFUSES_JOB(queue_resume, queue, job.id, ERROR_CONFLICT, "is being cancelled");
     CHECK(queue_stopped(queue, job.id, claimed.attempts, &err), "%s", err.message);
     check_state(queue, job.id, JOB_CANCELLED);
@@ -447,8 +448,8 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     end(kind, queue, "pause, resume, cancel, delete");
 }
 
-/* If a daemon is killed between a job's last checkpoint and its end, the resumed job takes no more
- * steps and so reports none. */
+/* A job that succeeds counts as having taken all its steps. If a daemon is killed between a job's
+ * last checkpoint and its end, the resumed job takes no more steps and so reports none. */
 static void what_succeeded_has_taken_all_its_steps(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -494,7 +495,7 @@ static void check_seconds(const struct job *job, int64_t expected, const char *w
     printf(" %.3f s", seconds);
 }
 
-/* The times may be up to 100 s too long; the test itself takes less than that. */
+/* check_seconds accepts up to 100 s more than expected, because the test itself takes some time. */
 static void time_at_work_is_what_has_passed(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -507,7 +508,7 @@ static void time_at_work_is_what_has_passed(struct kind *kind) {
     struct job now = get(queue, job.id);
     check_seconds(&now, 5000, "40 years ahead");
     job_finish(&now);
-    put_forward.monotonic_s += 2000; /* never reported if the daemon ends now */
+    put_forward.monotonic_s += 2000; /* not reported: lost if the daemon ends now */
     put_forward.system_s -= 60 * YEAR_S;
     queue = again(kind, queue);
     int attempt = 1;

@@ -182,8 +182,8 @@ static const char version_1[] =
     ", 'the body', '" state "', 0, 1, 0, 1, 1, 0, 0, 0, 3, 9, 3, -1, NULL, NULL, NULL, 2);"        \
     "INSERT INTO event VALUES (" number ", 1, 1, 'state', '{}'), (" number ", 2, 1, 'a', '{}');"
 
-/* All keys differ: those of pictures contain the name of an API key. Four of the jobs 1 to 9 are
- * left. */
+/* In format version 1 no two jobs had the same key, so a picture's key contains the name of the API
+ * key. Of the jobs 1 to 9 only 3, 5, 6 and 7 are left. */
 static const char *const rows_of_version_1[] = {
     VERSION_1_JOB("3", "train", "'monday'", "running"),
     VERSION_1_JOB("5", "generate", "'generate alice monday'", "succeeded"),
@@ -203,7 +203,8 @@ static void execute(const char *folder, const char *sql) {
     sqlite3_close(db);
 }
 
-/* The job that a request of this owner with the key "monday" must find; "": none. */
+/* Checks which job is found for a request of this owner with the key "monday". `expected` is "" if
+ * none must be found. */
 static void check_known(
     struct queue *queue, const char *owner, const char *type, const char *expected) {
     struct error err = { 0 };
@@ -236,7 +237,7 @@ static void a_file_of_version_1_is_taken_over(void) {
     execute(folder, version_1);
     for (size_t i = 0; i < sizeof(rows_of_version_1) / sizeof(rows_of_version_1[0]); i++)
         execute(folder, rows_of_version_1[i]);
-    /* One of the last steps of the conversion fails. Everything must then be unchanged. */
+    /* Makes one of the last steps of the conversion fail. The file must then be unchanged. */
     execute(folder, "CREATE INDEX job_key ON event (type)");
     opens_not(folder, ERROR_IO, "job_key already exists");
     CHECK(ask_file(folder, "PRAGMA user_version", &version) && version == 1, "%d", version);

@@ -2,8 +2,8 @@
  *
  *   adapter_tool CHECKPOINT diffusers|kohya OUT.safetensors JOB.json
  *
- * The first factors are those that the job begins with. The second ones, which would be zeros, are
- * random too, so that the adapter has an effect. */
+ * The lora_down factors are those that the job begins with. The lora_up factors would be zeros
+ * then. They are made random too, so that the adapter has an effect. */
 #include "models/text_encoder.h"
 #include "models/unet.h"
 #include "train/examples/draws.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Fills the second factors with random numbers, except the padding. */
+/* Fills the lora_up factors with random numbers, except the padding. */
 static void fill_up(struct parameters *p, struct noise_generator *generator) {
     for (size_t i = 0; i < p->count; i++) {
         const struct trained_module *m = &p->modules[i];

@@ -9,16 +9,16 @@ Every peer is a separate process that keeps running. Each round asks each peer f
 (two rows, CFG, 512x512, 77 tokens a row) and one VAE decode. The order rotates, so that other load
 on the machine affects all peers alike. All use the same random weights of realistic scale. The
 figures are medians of the rounds; the first call after loading is reported separately. If a first
-call takes longer than --limit seconds, its process is stopped and the figure says "over" that many
-seconds: on a processor without bf16 instructions torch's bf16 is slow, and one such step takes
-minutes. Peak
+call takes longer than --limit seconds, its process is stopped, and the figure is given as "over"
+the limit. This happens with torch's bf16 on a processor without bf16 instructions, where one step
+takes minutes. Peak
 memory is the process's VmHWM (Linux), file mappings included.
 
 --old also times an older build of latentd (its Meson folder) in the same rounds, and prints how
 much faster the new one is.
 
-Writes OUT/cpu-<name>-<family>-<model>.md and .json anew after every peer and every round, and prints
-the table and whether the bars are met at the end. If a part fails, or at Ctrl-C, everything
+Writes OUT/cpu-<name>-<family>-<model>.md and .json anew after every peer and every round. At the
+end it prints the table, and which limits are met. If a part fails, or at Ctrl-C, everything
 measured so far is kept.
 """
 
@@ -118,7 +118,7 @@ class Peer:
     def _note_peak(self):
         with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as file:
             found = re.search(r"VmHWM:\s+(\d+) kB", file.read())
-        if found:  # missing once the process has ended
+        if found:  # VmHWM is missing once the process has ended
             self.peak_bytes = max(self.peak_bytes, int(found.group(1)) * 1024)
 
     def _read(self):
@@ -230,7 +230,8 @@ def old_program(options, name):
 
 
 def run_group(run, dtype, names):
-    """Runs all peers of one dtype in turn. A peer that fails is reported and not used again."""
+    """Starts all peers of one dtype and measures them in rounds. A peer that fails is reported
+    and not used again."""
     options = run.options
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), PYTHONWARNINGS="ignore")
     group = []
@@ -272,7 +273,7 @@ def run_group(run, dtype, names):
 
 
 def run_generate(run, peer, latentd, dtype):
-    """Times the product itself: from process start to PNG, two steps."""
+    """Times `latentd generate` with two steps, from the start of the process to the PNG."""
     options = run.options
     folder = os.path.join(options.models, "folder-f16")
     log_name = f"bench-generate-{peer}.log"

@@ -8,8 +8,9 @@ import statistics
 STEP_TFLOP, DECODE_TFLOP = 1.6065, 2.5145
 ACTIONS = ("step", "decode")
 OLD = "latentd-old"  # the additional peer of --old
-# How many times as fast as OpenVINO latentd must be, (step, decode): for bf16 by the processor's
-# bf16 instructions, for f32 on every processor.
+# Limits for latentd, (step, decode): how many times as fast as OpenVINO it must be. For bf16 they
+# depend on the processor's bf16 instructions; "" means that it has none. For f32 they are the same
+# on every processor.
 BF16_BARS = {"amx_bf16": (1.2, 1.3), "avx512_bf16": (1.15, 1.3), "": (1.4, 1.7)}
 F32_BARS = (1.15, 1.5)
 PEAK_BAR_BYTES = {"bf16": 3.0e9, "f32": 5.0e9}
@@ -25,7 +26,7 @@ def figures_of(first, samples, stopped):
     """Returns the figures of one action, or None before its first call."""
     if first is None:
         return None
-    used = samples or [first]  # slow peers are measured once, with the first call, which only warms up others
+    used = samples or [first]  # a slow peer makes only the first call, which otherwise only warms up
     return {
         "first_s": first,
         "median_s": statistics.median(used),
@@ -63,8 +64,8 @@ def rate(action, tflop):
 
 
 def ratio(theirs, ours):
-    """Returns the ratio of the medians, or None. A stopped call gives a lower bound, so it is
-    used only for the peer, not for latentd."""
+    """Returns the ratio of the medians, or None. If a call of the peer was stopped, its time is
+    a lower bound, and so is the ratio. If a call of latentd was stopped, there is no ratio."""
     if not theirs or not ours or ours["stopped"]:
         return None
     return theirs["median_s"] / ours["median_s"]

@@ -1,5 +1,5 @@
-"""scripts/bench-cpu with fake peers that report planted seconds: the sums in the report, and
-what is kept if a peer dies or hangs, or if the whole run is stopped."""
+"""Tests scripts/bench-cpu with fake peers that report planted seconds: the figures computed from
+these, and which results are kept if a peer dies or hangs, or if the whole run is stopped."""
 
 import json
 import os
@@ -87,7 +87,8 @@ class Case:
         return os.path.join(self.folder, "out", found[0]) if found else None
 
     def report(self):
-        """Returns the report on disk. If there is none, an empty one makes every check fail."""
+        """Returns the report on disk. If there is none, returns an empty report, with which
+        every check fails."""
         path = self.path(".json")
         if not path:
             return {"results": [], "failures": [], "state": "no report", "generate": [], "bars": []}

@@ -6,21 +6,21 @@
     scripts/bench-gpu --list
 
 A run needs a GPU with its driver and python3 with torch, and nothing else of this project: the
-bundle holds the programs with their libraries, the scripts and diffusers. Unpacked, it is its own
-folder: latentd-bench/scripts/bench-gpu. Without --bundle the programs of --build are taken
-(default: build-gpu). No network is used.
+bundle holds the programs with their libraries, the scripts and diffusers. An unpacked bundle
+contains this script too, as latentd-bench/scripts/bench-gpu. Without --bundle, the programs in the
+folder --build are used (default: build-gpu). No network is used.
 
 The most important parts run first, each with its own time limit. When the minutes are over, no
 further part is started, and the report lists the missing ones. Every wait has a limit: a program
 that hangs uses up only its own time. A program that does not end even when it is killed (stuck in
 the driver) is abandoned and reported. Each part's result is written at once to gpu-NAME.md and
 .json in --out. The programs' output goes to gpu-NAME-logs.tar.xz, with clocks and power. The work
-folder keeps the random model, the tuner's choices, compiled code, the logs and the results, so that a second
-call with --resume runs what the first had no time for, or what the end of a lease cut off, and adds to its
-report.
+folder keeps the random model, the tuner's choices, compiled code, the logs and the results. A
+second call with --resume therefore runs only the parts that the first had no time for or that were
+cut off, and adds them to the first call's report.
 
---emulated walks through it all on a build with -Dcuda=emulated and the bundled checkpoint, to test
-this script: its figures mean nothing.
+--emulated runs everything on a build with -Dcuda=emulated and the bundled checkpoint, to test this
+script. The figures mean nothing then.
 """
 
 import argparse
@@ -62,7 +62,8 @@ class Bench:
         if not bundle and os.path.exists(os.path.join(ROOT, bench_gpu_pack.MARK)):
             bundle = ROOT
         self.folder = bundle or options.build
-        # Only for our own programs: torch and the driver's tools have their own libraries.
+        # The bundle's libraries are only for our own programs: torch and the driver's tools have
+        # libraries of their own.
         self.libraries = os.path.join(bundle, "lib") if bundle else ""
         self.wheels = options.wheels or os.path.join(self.folder, "wheels")
         self.environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_WAIT_POLICY="passive",
@@ -84,8 +85,9 @@ class Bench:
         return os.path.join(self.folder, name)
 
     def environment_of(self, command):
-        """Returns the environment. Our programs search the bundle's libraries after the folders
-        that LD_LIBRARY_PATH already names, because the driver's may be there."""
+        """Returns a command's environment. Our programs find the bundle's libraries through
+        LD_LIBRARY_PATH. The folders that LD_LIBRARY_PATH already names come first, because
+        the driver's libraries may be there."""
         environment = dict(self.environment, LATENTD_BENCH_LIBRARIES=self.libraries)
         if any(word.startswith(self.folder + os.sep) for word in command):
             paths = os.environ.get("LD_LIBRARY_PATH"), self.libraries
@@ -93,7 +95,8 @@ class Bench:
         return environment
 
     def start(self, command, environment=None, **streams):
-        """Starts a process in its own process group. It is ended with this script."""
+        """Starts a process in its own process group. When this script ends, the process is
+        killed."""
         command = [str(word) for word in command]
         process = subprocess.Popen(command, env=dict(self.environment_of(command), **environment or {}), cwd=ROOT,
                                    start_new_session=True, stdin=subprocess.DEVNULL, **streams)
@@ -157,8 +160,9 @@ class Bench:
 
 
 def wait_for(process, limit, silence, paths):
-    """Returns (status, "") once the process has ended, or (124, the reason) after `limit`
-    seconds or after `silence` seconds in which its files have not grown."""
+    """Returns (status, "") once the process has ended, or (124, the reason) if it is still
+    running after `limit` seconds, or if the files at `paths` have not grown for `silence`
+    seconds."""
     begun = heard = time.monotonic()
     size = 0
     while True:

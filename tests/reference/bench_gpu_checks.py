@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TINY = os.path.join(ROOT, "share/tiny-sd")
 KCHECK = "tests/kernels/kcheck"
-SILENCE_S = 15  # for programs that print each test before they run it
+SILENCE_S = 15  # longest time between two printed tests
 BESIDE = 6      # processes that run at the same time
 REPLAYS = 100
 
@@ -178,16 +178,18 @@ def write_inputs(folder, model, size):
     return files
 
 
-# Ways to run a model: environment, arguments, and whether the bits must be the same. Without
-# clusters other kernels are used, which add in another order.
+# Ways to run a model: environment, arguments, and whether the output must have the same bits as
+# with graphs. Without clusters the bits differ, because other kernels are used, which add in
+# another order.
 WAYS = {
     "graphs": ({}, ("--graphs", "on"), True),
     "no graphs": ({}, ("--graphs", "off"), True),
     "no overlap": ({"LATENTD_CUDA_OVERLAP": "0"}, ("--graphs", "on"), True),
     "no clusters": ({"LATENTD_CUDA_CLUSTERS": "0"}, ("--graphs", "on"), False),
 }
-# The error may be this factor times the error of bf16 weights on the CPU. Activations are float32
-# there, but bf16 on the GPU.
+# The error on the GPU may be ERROR_MAX, or ERROR_FACTOR times the error of bf16 weights on the CPU
+# if that is more. The factor is needed because activations are float32 on the CPU, but bf16 on the
+# GPU.
 ERROR_MAX, ERROR_FACTOR = 3e-2, 4.0
 
 

@@ -1,6 +1,6 @@
-"""scripts/bench-gpu from pack to report on the emulated device, in its short form. It runs once
-unchanged, and once with a fault planted in a kernel: the report names the fault, and
-everything else is measured. usage: bench_gpu_emulated.py BUILD"""
+"""Runs scripts/bench-gpu from pack to report on the emulated device, in its short form: once
+unchanged, then with one planted fault at a time. The report must name the fault. usage:
+bench_gpu_emulated.py BUILD"""
 import json
 import os
 import signal
@@ -84,8 +84,8 @@ def with_a_fault(lease):
 
 
 def a_lease_that_ends(lease):
-    """The script is ended during a part. The next call reports that, and a call with --resume
-    runs what is missing."""
+    """The script is ended while a part runs. The next call reports that part as cut off, and a
+    later one runs it again."""
     process = subprocess.Popen([*lease.command, "--parts", "smoke"], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, env=dict(environment, CUDA_EMULATOR_PLANT="hang,layer_norm,1"))
     state = os.path.join(lease.command[lease.command.index("--work") + 1], "results.json")

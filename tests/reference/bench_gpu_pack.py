@@ -18,7 +18,8 @@ MARK = "BUNDLE"  # only an unpacked bundle has this file
 LIMIT_MIB = 56
 PROGRAMS = ("latentd", "tests/kernels/kcheck", "tests/kernels/attention_test",
             "tests/kernels/gemm_test", "tests/reference/model_tool", "tests/train/trainer_test")
-# From a second build, in which waits for barriers time out and report where they were.
+# Programs that are taken from a second build, in which waits for barriers time out and report where
+# they were.
 WATCHED = ("tests/kernels/kcheck",)
 FILES = (
     "scripts/bench-gpu",
@@ -40,8 +41,8 @@ FILES = (
     "tests/reference/parity_reference.py",
     "tests/reference/sd15.py",
 )
-# Packages that a machine with torch lacks; torch is usually installed with the others that
-# diffusers needs.
+# Packages that diffusers needs and that a machine with torch may lack. The other packages that it
+# needs are usually installed together with torch.
 WHEELS = ("diffusers==0.42.1", "importlib_metadata==10.2.0", "zipp==3.23.0")
 # Libraries that every system with a driver and torch has. They are not packed: our copy would be
 # found before the system's, and may be older.

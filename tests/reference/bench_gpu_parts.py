@@ -1,6 +1,7 @@
-"""The parts of scripts/bench-gpu, the most important first: is latentd right, how fast is it,
-how fast are others. Each part takes the Bench and returns its entry for the report: "skipped"
-or "failed" with the reason if there is no result, "wrong" if a result is not acceptable."""
+"""The parts of scripts/bench-gpu, the most important first: whether latentd is right, how fast
+it is, and how fast others are. Each part takes the Bench and returns its entry for the
+report. The entry has "skipped" or "failed" with the reason if there is no result, and "wrong"
+if a result is not acceptable."""
 
 import importlib.metadata
 import json
@@ -44,8 +45,8 @@ def peer_command(bench, mode, *arguments):
 
 
 def begin_model(bench):
-    """Starts to write a full-size SD-1.5 with random weights. It runs in its own process, so
-    that torch's device memory is released with it."""
+    """Starts a process that writes a full-size SD-1.5 with random weights. Only the end of that
+    process releases the device memory that torch used."""
     bench.model = TINY if bench.options.emulated else os.path.join(bench.work, "sd15")
     done = os.path.join(bench.model, "model_index.json")  # the file written last
     if not os.path.exists(done) and not bench.model_writer:
@@ -146,8 +147,8 @@ def draw(bench, folder, *arguments, name="latents", limit=60):
 
 
 def part_tiny(bench):
-    """The bundled checkpoint's picture compared with the CPU's. It must have the same bits at
-    every place of a batch."""
+    """The bundled checkpoint's picture, compared with the same picture from the CPU. In a batch,
+    an image must have the same bits at every place as when it is drawn alone."""
     small = ("--width", 64, "--height", 64) if bench.options.emulated else ()
     common = ("--steps", 2 if bench.options.emulated else 10, *small)
     count, places = (2, (1,)) if bench.options.emulated else (8, (0, 3, 7))
@@ -277,7 +278,7 @@ class MemoryWatch:
                 self.peak = max(self.peak, int(line) << 20)
 
     def end(self):
-        """Returns the peak minus the bytes in use before; None if they are unknown."""
+        """Returns the peak minus the bytes that were in use at the start; None if unknown."""
         if not self.process:
             return None
         self.bench.stop(self.process)
@@ -465,8 +466,8 @@ def part_sdcpp(bench):
             out["ways"][name] = bad_end(status, error or text)
             continue
         out["ways"][name] = times
-        # With two pictures in one call it reports a sum; one picture takes its sampling and half of
-        # the decoding.
+        # The program draws two pictures in one call. It reports the sampling time of each, but only
+        # the sum of their decoding times.
         image = times["sampling_s"] + (times["decode_s"] or 0) / 2
         if image < out.get("image_50_s", image + 1):
             out.update(image_50_s=image, step_s=times["sampling_s"] / 50,
@@ -477,8 +478,8 @@ def part_sdcpp(bench):
 # --- the sanitizer ---
 
 CHECKS = ("memcheck", "racecheck", "synccheck")
-# kcheck's small shapes by operation, then every candidate that the tuner would try on a tiny model.
-# Each is one subject.
+# What the sanitizer runs, one subject per process: kcheck's small shapes of one operation, or every
+# candidate that the tuner would try for the bundled checkpoint.
 SUBJECTS = ("conv2d", "linear", "attention", "group_norm", "layer_norm", "combine", "convert",
             "embedding", "noise", "candidates")
 

@@ -234,9 +234,9 @@ def parity(options):
 
 
 def calls_of(torch, device, operation):
-    """Returns [(whose, a function without arguments)]: torch's ways to compute the operation's
-    products. If latentd fuses more into the operation (GEGLU, residual, enlarging), torch
-    computes only the product with its bias."""
+    """Returns [(library or backend, a function without arguments)]: torch's ways to compute the
+    operation's products. If latentd fuses more into the operation (GEGLU, residual,
+    enlarging), torch computes only the product with its bias."""
     functional, words, values = torch.nn.functional, operation["words"], operation["values"]
     dtype = getattr(torch, operation["dtype"])
 
@@ -283,8 +283,8 @@ def calls_of(torch, device, operation):
 
 
 def ms_of(torch, device, call):
-    """Returns the milliseconds of one call among many; on the GPU a graph of 20 calls is
-    replayed."""
+    """Returns the milliseconds of one call after a warm-up. On the GPU a graph of 20 calls is
+    replayed and its time divided by 20."""
     for _ in range(3):
         call()
     if device != "cuda":

@@ -218,7 +218,7 @@ class Report:
         return self.content["parts"]
 
     def has(self, name):
-        """Whether the part was completed in this or an earlier call."""
+        """Returns whether the part was completed in this or an earlier call."""
         part = self.parts.get(name)
         return bool(part) and not {"failed", "not_run", "skipped"} & part.keys()
 

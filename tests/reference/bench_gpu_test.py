@@ -1,6 +1,6 @@
-"""scripts/bench-gpu without a GPU, on fake programs: a whole run writes its tables; a program
-that hangs is killed with its children; a second call adds to the first. Also the sums of the
-report, for planted figures."""
+"""Tests scripts/bench-gpu without a GPU, on fake programs. A whole run writes its tables. A
+program that hangs is killed with its children. A second call adds to the first call's report.
+The report must also compute the right figures from planted times."""
 
 import json
 import os
@@ -266,7 +266,8 @@ def stuck(folder):
 
 def hang(folder):
     pid = os.path.join(folder, "pid")
-    # A shell starts quickly even on a busy machine. The limit is far below its 100 seconds.
+    # A shell script, because a shell starts quickly even on a busy machine. It sleeps for 100 s,
+    # far longer than the limit of 5 s.
     pretend(folder, "hangs", f"sleep 100 &\necho $! > {pid}\necho so far\nwait", "/bin/sh")
     options = types.SimpleNamespace(minutes=1, work=os.path.join(folder, "w"), build=folder,
                                     bundle=None, wheels=None, emulated=False, patience=None)

@@ -9,11 +9,12 @@ with diffusers + peft.
 Each peer is a separate process that keeps running and makes steps with and without adapters in
 turn, all peers in one run. A share is computed in two ways: as the median of the rounds' ratios,
 and from the fastest step without and the fastest with adapters, because a disturbance can only make
-a step longer. Both are given by the clock and by the processor time of all threads. The adapters
+a step longer. Each of the two shares is given for wall-clock time and for the processor time of all
+threads. The adapters
 are random, for to_q,
 to_k, to_v and to_out of all attentions. diffusers uses one adapter for all rows of a call
-(--adapters applies to latentd only). peft's layers exist in both kinds of step and are disabled in
-one. 512x512, 77 tokens.
+(--adapters applies to latentd only). peft's layers exist in all steps of diffusers; in those
+without adapters they are disabled. 512x512, 77 tokens.
 """
 
 import argparse
@@ -105,7 +106,7 @@ def main():
         return
     peers = {name: start(name, options) for name in options.peers.split(",")}
     for process, about in peers.values():
-        ask(process, "base"), ask(process, "lora")  # one-time work
+        ask(process, "base"), ask(process, "lora")  # first calls, which are not counted
     steps = {name: {"base": [], "lora": []} for name in peers}
     for turn in range(options.rounds):
         for name, (process, about) in peers.items():

@@ -5,9 +5,10 @@
     bench_peer.py openvino  --dtype bf16 --model IR_FOLDER --threads 2
     bench_peer.py prepare-openvino --model FOLDER --out IR_FOLDER
 
-Speaks the protocol that `model_tool --serve` speaks: it loads text encoder, UNet and VAE decoder,
-says so in one line of JSON, then answers each line "text", "step" or "decode" on its input with one
-line of JSON that holds the seconds it took, and ends with its input. A step is the UNet with two
+Speaks the same protocol as `model_tool --serve`. It loads text encoder, UNet and VAE decoder, and
+says so in one line of JSON. Then it reads lines with the word "text", "step" or "decode", and
+answers each with one line of JSON that contains the seconds it took. It ends when the input ends. A
+step is the UNet with two
 rows (CFG) at 512x512 and 77 tokens a row; a decode is one 512x512 picture.
 """
 
@@ -74,7 +75,7 @@ def run_diffusers(options, started):
 
         return call
 
-    # torch counts a processor's bf16 instructions under this name.
+    # This is how torch tells whether the processor has bf16 instructions.
     native = torch.ops.mkldnn._is_mkldnn_bf16_supported() if options.dtype == "bf16" else True
     serve(
         {

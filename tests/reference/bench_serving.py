@@ -50,7 +50,7 @@ BARS = [
     (2.0, "mean", ("all", "mean"), "at most", 1.05),
     (2.0, "p95 of 30 steps", ("long", "p95"), "at most", 1.35),
 ]
-FLOOD, FLOODER = 200, "127.0.0.2"  # requests at a time, and their address
+FLOOD, FLOODER = 200, "127.0.0.2"  # requests in flight, and their address
 FLOOD_ROUNDS = 15  # pictures, one after the other
 FLOOD_BAR = 3.0  # limit of a caller's median wait during the flood, as a multiple of that alone
 
@@ -234,7 +234,7 @@ def check_fairness(measured):
 
 
 def compare(first, second):
-    """Returns the number of pictures that both drew, and how many of them differ."""
+    """Returns how many pictures were drawn by both servers, and how many of these differ."""
     pairs = [(a["hash"], b["hash"]) for a, b in zip(first, second) if a["hash"] and b["hash"]]
     return len(pairs), sum(a != b for a, b in pairs)
 

@@ -39,7 +39,8 @@ SPEED_BAR, SPEED_GOAL, MEMORY_BAR = 1.4, 2.0, 0.85
 
 
 def fastest(figures, name):
-    """Returns the key of the dtype in which it trains the most images a second."""
+    """Returns the key "NAME DTYPE" of the dtype in which the peer trains the most images a
+    second."""
     return max((key for key in figures if key.startswith(name)), key=lambda key: figures[key]["images_per_s"])
 
 

@@ -1,12 +1,13 @@
-"""Writes tests/train/data/full_losses.json: the first 20 losses of full fine-tunes in diffusers, for
-tests/train/full_test.c, what a rounding of the start moves them by, and a few of the numbers that are saved in the
-end: the averaged ones with EMA.
+"""Writes tests/train/data/full_losses.json for tests/train/full_test.c: the first 20 losses of full
+fine-tunes in diffusers, how far they move when the start is moved by one rounding, and a few of the
+weights that are saved at the end (with EMA, the averaged weights).
 
 usage: python tests/reference/full_losses.py [NAME...]     (names of cases; the other cases keep
 their recordings)
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0; float32 on the CPU, "bf16" in autocast)
 
-The loop is that of train_text_to_image.py, random as train_losses.py says. The UNet is the bundled checkpoint's, or
+The loop is that of train_text_to_image.py. Its random numbers are drawn as train_losses.py
+describes. The UNet is the bundled checkpoint's, or
 one of SD-2's kind whose weights follow from their names (small_models.py).
 """
 
@@ -90,7 +91,7 @@ class Job:
             self.average = EMAModel(self.unet.parameters(), decay=config["ema_decay"])
 
     def loss(self, posteriors, batch):
-        """Returns the loss of a batch, a list of picture numbers."""
+        """Returns the loss of a batch. `batch` lists the numbers of its pictures."""
         mean = torch.cat([posteriors[i].mean for i in batch])
         std = torch.cat([posteriors[i].std for i in batch])
         latents = (mean + std * torch.randn(mean.shape)) * self.scaling_factor

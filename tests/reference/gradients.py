@@ -1,19 +1,21 @@
-"""Writes tests/models/data/gradients.safetensors: gradients that torch's autograd, in float64, gives of
-diffusers' and transformers' models, whole and with peft's adapters (tests/models/gradients_test.c).
+"""Writes tests/models/data/gradients.safetensors for tests/models/gradients_test.c: gradients of
+diffusers' and transformers' models, computed by torch's autograd in float64. Trained are either all
+weights or peft's adapters.
 
-A case is a model, what is trained and a number of rows; a small model's comes with the error that all of
-its gradients together have with the model in bfloat16. The loss is <output, "d_out">. For each
-parameter's gradient g, sorted by name, it keeps |g| and four numbers <g, v> with random vectors v:
-the mean square of <error, v> is |error|^2, so every error shows. One gradient of each case is kept
+A case is a model, what is trained in it, and a number of rows. A case without a text encoder also
+has the relative error, over all gradients together, of the same model in bfloat16. The loss is
+<output, "d_out">. For the gradient g of each parameter, sorted by name, the case keeps |g|, and the
+products <g, v> with four random vectors v. The mean square of <error, v> is |error|^2, so every
+error shows. One gradient of each case is kept
 whole. Inputs, factors and v are generated from their names (small_models.py), and so are the small
-models' weights; a folder has its own weights.
+models' weights. A checkpoint in FOLDER has its own weights.
 
 usage: python tests/reference/gradients.py                               the committed cases
        python tests/reference/gradients.py FOLDER OUT.safetensors WHAT...  by hand, of any checkpoint
 WHAT: attention, everything, full; a number of rows may follow behind a colon (full:4). Then
-`gradients_test OUT.safetensors FOLDER` compares. SD-1.5 with random weights (random_sd15.py), 64x64 px,
-in float32 on both sides: of 352, 708 and 882 gradients the worst are off by 2.1e-5, 2.3e-5 and 2.9e-5;
-13 GB of memory for full.
+`gradients_test OUT.safetensors FOLDER` compares. With SD-1.5 of random weights (random_sd15.py),
+64x64 px, in float32 on both sides, the largest errors of 352, 708 and 882 gradients are 2.1e-5,
+2.3e-5 and 2.9e-5. `full` takes 13 GB of memory.
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0, peft 0.21.2)
 """
 

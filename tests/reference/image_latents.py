@@ -2,17 +2,16 @@
 StableDiffusionImg2ImgPipeline and StableDiffusionInpaintPipeline draw with the bundled checkpoint,
 in float32 on the CPU. There are cases for every scheduler that diffusers has (image to image, and
 inpainting by a UNet of 4 and of 9 channels), and for the other fields of such a request. For 9
-channels the bundled UNet's conv_in gets five more, drawn by
-torch.randn with seed 9, times 0.05.
+channels, weights of five more input channels are added to the bundled UNet's conv_in: torch.randn
+with seed 9, times 0.05.
 
 The formulas below make picture and mask; the test has the same formulas. Each case says in `moved`
 how far
 diffusers' own latents move, as a share of their norm, when every value of the first sample moves by
 one rounding, randomly up or down.
 
-The cases are stored as JSON in the file's metadata; `weights_sum` there ties the file to the
-weights, so
-run this again whenever share/tiny-sd changes.
+The cases are stored as JSON in the file's metadata. `weights_sum` there is a checksum of the
+weights. Run this again whenever share/tiny-sd changes.
 
 usage: python tests/reference/image_latents.py    (diffusers 0.42.1, torch 2.15.0)
 """

@@ -119,8 +119,8 @@ def files():
         yield f"inks_of_an_unknown_transform{name}", adobe(inks, 7)
     yield "adobe_without_transform", adobe(pillow(image, keep_rgb=True, quality=90), 0)
     yield "adobe_ycc", adobe(pillow(image, keep_rgb=True, quality=90), 1)
-    # Missing scans: libjpeg smooths areas whose details are missing. Not with 4:2:0, where versions
-    # 2.1.5 and 3.2.0 smooth differently.
+    # Files that lack their last scans: libjpeg smooths areas whose details are missing. None of
+    # them has 4:2:0 sampling, where versions 2.1.5 and 3.2.0 smooth differently.
     whole = pillow(image, quality=80, subsampling=0, progressive=True)
     starts = [at for at in range(len(whole)) if whole[at:at + 2] == SCAN]
     for count in 1, 3, 6, len(starts) - 1:

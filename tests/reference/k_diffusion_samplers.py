@@ -35,9 +35,9 @@ def round_rightly():
     """Makes float32 square roots, logarithms and exponentials the nearest float32 to the true value.
 
     torch uses MKL or SLEEF for them, whose last bit is sometimes wrong on some processors (on AMD's
-    for 18 % of the square roots, including sigmas). So diffusers' results depend on the processor:
-    by one rounding, which 1,000 steps or a difference of logarithms amplify, and by more where
-    Brownian noise depends on the millionths of a sigma."""
+    for 18 % of the square roots, including sigmas). So diffusers' results differ by one rounding
+    between processors. A thousand steps, or a difference of logarithms, amplify it. The results
+    differ more where Brownian noise depends on the millionths of a sigma."""
 
     def rounded(function):
         def call(x, *rest):
@@ -67,8 +67,8 @@ class SampleDenoiser(k_diffusion.external.DiscreteEpsDDPMDenoiser):
 class Denoiser:
     """The denoiser that a sampler calls: the package's own wrapper of model(scaled sample,
     timestep), but with the scheduler's own timestep at the start of a step. has_middle(i)
-    says whether step i calls it a second time. `lots` is a generator: every value of every
-    sample is moved by one rounding, randomly up or down."""
+    says whether step i calls the denoiser a second time. If `lots`, a random generator, is
+    given, every value of every sample is moved by one rounding, randomly up or down."""
 
     WRAPPERS = {"epsilon": k_diffusion.external.DiscreteEpsDDPMDenoiser,
                 "v_prediction": k_diffusion.external.DiscreteVDDPMDenoiser, "sample": SampleDenoiser}

@@ -2,16 +2,19 @@
 bundled checkpoint, in float32 on the CPU: final latents for every scheduler, spacing and prediction
 type, for the other fields of a request, and one decoded picture.
 
-Each case says in `moved` how far diffusers' own latents move, at most, when every value of the start
-moves by one rounding, up or down by lot: a drawing that amplifies roundings cannot be asked for more.
+`moved` of each case is the largest distance by which diffusers' own latents move when every value
+of the start moves by one rounding, randomly up or down. The test allows a multiple of it, because a
+drawing that amplifies roundings cannot be reproduced more exactly.
 
-The cases travel as JSON in the file's metadata; `weights_sum` there ties the file to the weights, so
-run this again whenever share/tiny-sd changes (it takes a few minutes). Torch is held to AVX2, so that
-every x86 processor since Haswell draws the same bits.
+The cases are stored as JSON in the file's metadata. `weights_sum` there is a checksum of the
+weights, which the test compares. So run this again whenever share/tiny-sd changes (it takes a few
+minutes). Torch is restricted to AVX2, so that every x86 processor since Haswell draws the same
+bits.
 
-Schedulers that came later have a file each, tests/engine/data/latents/NAME.safetensors, with a case for
-every spacing and list of sigmas, v-prediction, other betas and zero terminal SNR; `latents.py NAME
-...` writes only these. Schedulers that are defined by a k-diffusion sampler are drawn with that
+Every scheduler except ddpm, ddim and pndm also has a file of its own,
+tests/engine/data/latents/NAME.safetensors. It has cases for every spacing and list of sigmas,
+v-prediction, other betas and zero terminal SNR. `latents.py NAME ...` writes only the files of
+these schedulers. Schedulers that are defined by a k-diffusion sampler are drawn with that
 sampler, and with the rest of diffusers' pipeline.
 
 usage: python tests/reference/latents.py [NAME ...]
@@ -39,7 +42,7 @@ from schedulers import SCHEDULERS, make, ways_down
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "share/tiny-sd"
 FIRST = ("ddpm", "ddim", "pndm")
-MOVES = 4  # how often the roundings are drawn
+MOVES = 4  # how many random sets of roundings are tried
 WEIGHTS = ("text_encoder/model", "unet/diffusion_pytorch_model", "vae/diffusion_pytorch_model")
 BASE = {"prompts": ["a red house on green hills at sunset"], "negative_prompt": "", "seed": 7,
         "num_images": 1, "steps": 25, "guidance_scale": 7.5, "guidance_rescale": 0.0, "clip_skip": 0,

@@ -71,8 +71,8 @@ A1111_RESNET = {"conv1": "in_layers_2", "conv2": "out_layers_3", "time_emb_proj"
 
 
 def sdcpp_name(name):
-    """Returns the layer's name with dots. The words above keep their underscores wherever they
-    occur."""
+    """Returns the layer's name with dots. The words of SDCPP_KEEPS keep their underscores
+    wherever they occur."""
     kept = {at.start() + i for token in SDCPP_KEEPS for at in re.finditer(token, name)
             for i, letter in enumerate(token) if letter == "_"}
     return "".join("." if letter == "_" and i not in kept else letter for i, letter in enumerate(name))
@@ -150,7 +150,7 @@ def names_fit(layers, files):
     converted = convert_state_dict_to_kohya(
         {re.sub(r"lora(_linear_layer)?\.(down|up)", lambda m: "lora_" + "AB"[m[2] == "up"], key): value
          for key, value in load_file(files["diffusers"]).items()})
-    # diffusers numbers the text encoder as in SDXL.
+    # diffusers gives the text encoder a number, as in SDXL.
     converted = {key.replace("lora_te1_", "lora_te_") for key in converted}
     if converted != set(tensors):
         problems.append(f"diffusers' converter names others: {sorted(converted ^ set(tensors))[:4]}")

@@ -1,12 +1,15 @@
 """Writes tests/engine/data/loras/: adapter files for the bundled checkpoint, and
 tests/engine/data/lora_latents.safetensors: what diffusers' StableDiffusionPipeline draws with them, in
-float32 on the CPU. kohya's and diffusers' files are loaded by diffusers itself; LoHa, LoKr and DoRA, which it does not read, are LyCORIS's own weights, put into the
-model: at weight s, W + s (W'' - W).
+float32 on the CPU. kohya's and diffusers' files are loaded by diffusers itself. It does not read
+LoHa, LoKr and DoRA. For these, LyCORIS computes the adapted weight W'', and the model gets W + s
+(W'' - W) at weight s.
 
-Beside the latents lie probes of the weights that diffusers' fuse_lora makes of one case (`fused`).
+The file also has the weights that diffusers' fuse_lora computes for one case, each multiplied by a
+known vector (`fused`).
 
-The cases travel as JSON in the file's metadata, as do `weights_sum` (tests/reference/latents.py) and
-each case's distance from the same drawing without adapters, in shares of its norm.
+The cases are stored as JSON in the file's metadata, together with `weights_sum`
+(tests/reference/latents.py). Each case has its distance from the same drawing without adapters,
+relative to that drawing's norm.
 
 usage: python tests/reference/lora_latents.py
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0, peft 0.21.2, lycoris-lora 4.1.3)
@@ -71,7 +74,8 @@ def random_module(module, strength):
 
 
 def lycoris_file(name, modules):
-    """Returns {component: {layer: (W'', alphas and all being in it)}}."""
+    """Writes a file of LyCORIS modules. Returns {component: {layer: W''}}, where W'' is the
+    layer's weight with the adapter, alpha and DoRA's scale included."""
     pipe, tensors, weights = pipeline(), {}, {"unet": {}, "text_encoder": {}}
     for kind, component, layer, options in modules:
         origin = getattr(pipe, component).get_submodule(layer)
@@ -94,8 +98,8 @@ def lycoris_file(name, modules):
 
 
 def make_files():
-    """Writes all files. Returns the weights of those that diffusers does not read, and the text
-    encoder's weights of the others."""
+    """Writes all files. Returns the adapted weights of the files that diffusers does not read.
+    For the files that it reads, returns only the text encoder's adapted weights."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     kohya = lycoris_file("kohya", [
@@ -132,8 +136,8 @@ def strengths(choice):
 
 
 def fuse(name):
-    """Returns {layer: weight} of the text encoder with the whole file, as diffusers computes it
-    for this file alone."""
+    """Returns the text encoder's {layer: weight} that diffusers computes from this file alone,
+    at weight 1."""
     pipe = pipeline()
     pipe.load_lora_weights(FOLDER, weight_name=f"{name}.safetensors")
     pipe.fuse_lora(components=["unet", "text_encoder"])
@@ -153,9 +157,9 @@ def put(model, layers, strength):
 
 
 def load(pipe, choices, text_weights):
-    """Lets diffusers load the files and weigh them in the UNet. If a kohya file has no out_proj,
-    diffusers 0.42.1 drops the text encoder's attention. So the text encoder is built here
-    from what the file's own library computes."""
+    """Lets diffusers load the files and apply them to the UNet with their weights. If a kohya
+    file has no out_proj, diffusers 0.42.1 drops the text encoder's attention. So the text
+    encoder is built here from the adapted weights in `text_weights`."""
     text_encoder = pipeline().text_encoder
     for name, *weights in choices:
         pipe.load_lora_weights(FOLDER, weight_name=f"{name}.safetensors", adapter_name=name)
@@ -166,8 +170,8 @@ def load(pipe, choices, text_weights):
 
 
 def fused(case, text_weights):
-    """Returns fused/COMPONENT/LAYER: the rows of diffusers' fused weights, rounded to float16 as
-    in the checkpoint, times the numbers called "probe"."""
+    """Returns {fused/COMPONENT/LAYER: vector}: diffusers' fused weight, rounded to float16 as in
+    the checkpoint, multiplied by the vector number("probe")."""
     pipe, out = pipeline(), {}
     load(pipe, case, text_weights)
     pipe.unet.fuse_lora(adapter_names=[c[0] for c in case])

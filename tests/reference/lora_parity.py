@@ -4,9 +4,10 @@
     scripts/parity loras [--model FOLDER] [--work DIR] [--tool build/tests/reference/model_tool]
                          [--only lora,both,...] [--size 512]
 
-Random adapters for the layers of a random checkpoint: LoRAs of rank 16 for linear layers and
-convolutions, one in kohya's format and one in peft's, alone and both at once at 0.7 and -0.3, LoHa,
-LoKr and DoRA as peft writes them. Each changes its layers by about a fifth of their weights' norm.
+The adapters are random, for the layers of a random checkpoint. Two are LoRAs of rank 16 for linear
+layers and convolutions, one in kohya's format and one in peft's. Each is used alone, and the two
+together with weights 0.7 and -0.3. The others are LoHa, LoKr and DoRA as peft writes them. Each
+changes its layers by about a fifth of their weights' norm.
 All in f32. Prints norm(ours - theirs) / norm(theirs) over the output, and how far the adapters
 moved the output. The limit is the same as without adapters; exits with 1 if an error is larger.
 """
@@ -51,7 +52,8 @@ FACTORS = ("lora_B", "hada_w1_a", "lokr_w1")  # the change is linear in each of 
 
 
 def randomize(model, name):
-    """Gives the adapter random numbers, such that its change is SHARE of the layer's weights."""
+    """Fills the adapter with random numbers, and scales them so that the norm of its change is
+    SHARE of the norm of the layer's weights."""
     generator = torch.Generator().manual_seed(len(name) + sum(name.encode()))
     layers = {}
     for key, parameter in model.named_parameters():
@@ -85,7 +87,7 @@ def write_kohya(model, name, path):
 
 
 def write(model, name, work):
-    """Writes a file, or peft's folder."""
+    """Writes kohya's adapter as a file, or any other as peft's folder. Returns the path."""
     path = os.path.join(work, f"lora-{name}" + (".safetensors" if name == "kohya" else ""))
     if name == "kohya":
         write_kohya(model, name, path)
@@ -99,8 +101,8 @@ def write(model, name, work):
 
 
 def reference(model_folder, names, cases, inputs, work):
-    """Returns {case: the output of diffusers and peft} and {adapter: file}, for adapters that
-    are used together."""
+    """Adds the adapters `names` to one model. Returns {case: the output of diffusers and peft}
+    and {adapter: file}."""
     unet = sd15.load(model_folder, "unet", torch.float32)
     model, files, out = None, {}, {}
     for name in names:

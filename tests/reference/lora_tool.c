@@ -2,11 +2,11 @@
  *
  *   lora_tool --model PATH --dtype f32|bf16 --rank R --rows N --adapters M
  *
- * Makes M random adapters of rank R for every to_q, to_k, to_v and to_out of the UNet, loads it,
- * and answers each line "base" or "lora" with one line of JSON that holds the seconds of a step of
- * N rows at 512x512 with 77 tokens, by the clock and by the processor time of all threads: without
- * adapters, or with adapter i % M in row i. The texts' keys and values are made before, once per
- * prompt, as for a picture.
+ * Loads the UNet and makes M random adapters of rank R for its to_q, to_k, to_v and to_out. For
+ * each line "base" or "lora" it makes a step of N rows at 512x512 with 77 tokens: "base" without
+ * adapters, "lora" with adapter i % M in row i. It answers with one line of JSON that holds the
+ * step's wall-clock seconds and the processor seconds of all threads. The keys and values of the
+ * texts are computed before, because a picture needs them only once per prompt.
  */
 #include "base/monotonic.h"
 #include "kernels/compute/overlay.h"

@@ -244,14 +244,16 @@ class Kohya:
 def ldm_name(component, layer):
     table = pathlib.Path(__file__).parents[2] / "tests/models/data/ldm_names.tsv"
     names = {row[1]: row[2] for row in map(str.split, open(table)) if row[0] == "unet"}
-    # SD-1.5 has two layers per block and four levels; the small model has one and two.
+    # SD-1.5 has two layers per block and four levels. The small model has one layer per block and
+    # two levels.
     blocks = {"down_blocks.0.": "input_blocks.1", "mid_block.": "middle_block"}
     assert any(layer.startswith(b) for b in blocks), layer
     return "lora_unet_" + names[layer].replace(".", "_")
 
 
 def lycoris_files():
-    # diffusers 0.42.1 ignores alphas of attention layers that differ from the most common alpha.
+    # diffusers 0.42.1 ignores the alpha of an attention layer if it differs from the most common
+    # alpha. So all attention layers have the same alpha here.
     f = Kohya("kohya")
     for layer in LAYERS:
         f.add(LoConModule, "unet", layer, rank=3, alpha=1.0 if layer in LINEAR else 4.0)
@@ -285,7 +287,7 @@ def lycoris_files():
 
     f = Kohya("lokr")
     f.add(LokrModule, "unet", LINEAR[0], rank=1, alpha=2.0, decompose_both=True, factor=4)
-    f.add(LokrModule, "unet", LINEAR[1], rank=100, alpha=7.0)  # both factors whole: its alpha is ignored
+    f.add(LokrModule, "unet", LINEAR[1], rank=100, alpha=7.0)  # no factor is decomposed, so alpha is ignored
     f.add(LokrModule, "unet", LINEAR[3], rank=2, alpha=3.0, factor=2)
     f.add(LokrModule, "unet", LINEAR[6], rank=2, alpha=3.0, unbalanced_factorization=True)
     f.add(LokrModule, "unet", CONV[1], rank=1, alpha=2.0)
@@ -320,7 +322,8 @@ def lycoris_files():
 
 
 def check_with_diffusers(file):
-    """diffusers reads kohya's own kinds itself. Asserts that its weights are LyCORIS's."""
+    """Replaces the recorded weights, which LyCORIS computed, by those that diffusers computes
+    from the file. Asserts that the two agree."""
     lycoris = {k: goldens.pop(k) for k in list(goldens) if k.startswith(file + "/")}
     expect_loaded(file, f"{file}.safetensors")
     loaded = {k: v for k, v in goldens.items() if k.startswith(file + "/")}

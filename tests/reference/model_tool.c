@@ -68,7 +68,7 @@ struct job {
     struct tool *tool;
     enum part part;
     struct tensor ids, latents, timesteps, context, image;
-    struct tensor kv; /* if it has data: from unet_encode_context */
+    struct tensor kv; /* keys and values, if computed once per prompt */
     struct tensor out;
 };
 
@@ -228,7 +228,7 @@ static void run_again(struct compute *c, const void *user) {
 /* Calls the model once more and compares the bits with the first output. */
 static bool replay_one(struct job *job, const void *first, int call, struct error *err) {
     struct compute *c = &job->tool->compute;
-    const int key = (int)job->part; /* the job's tensors keep their addresses */
+    const int key = (int)job->part; /* enough: the job's tensors stay where they are */
     compute_recorded(c, &key, sizeof(key), run_again, job);
     const unsigned char *seen = compute_view(c, &job->out), *before = first;
     if (!compute_ok(c)) {
@@ -333,7 +333,8 @@ static bool device_tensor(
            (!from || kernels->memory->upload(t->data, from, tensor_bytes(t), err));
 }
 
-/* Does what --replays asks for. `seen` is a view, which the next call overwrites. */
+/* Makes the calls that --replays asks for. `seen` is a view of the first output, which the next
+ * call overwrites. */
 static bool job_replays(struct job *job, const struct tensor *seen, struct error *err) {
     if (!job->tool->replays)
         return true;

@@ -2,14 +2,15 @@
 
 usage: pictures.py FOLDER        (tests/train/datasets/pictures)
 
-FOLDER gets the files; pictures.tsv with a line "NAME WIDTH HEIGHT" for each; pictures.bin with their
-pixels, one after the other, as ImageOps.exif_transpose(...).convert("RGB") gives them; transparent.tsv
-with lines "NAME COUNT SUM" of files with pixels whose alpha is 0, in order, and the sum of their
-positions, counted from 1; resized.tsv
-with lines "WIDTH HEIGHT FILTER" and resized.bin with photo.png in these sizes, by Image.resize; noise.tsv
-with lines "WIDTH HEIGHT FILTER SHA256" of noise() resized to these sizes;
-transformed.bin with two crops of it as ToTensor and Normalize make them, f32 [64][64][3];
-broken.tsv with lines "NAME<TAB>WORDS": broken files, and words that the error message must contain.
+FOLDER gets the files, and:
+- pictures.tsv: a line "NAME WIDTH HEIGHT" for each file
+- pictures.bin: the pixels of all files, as ImageOps.exif_transpose(...).convert("RGB") gives them
+- transparent.tsv: a line "NAME COUNT SUM" for each file with pixels of alpha 0: how many, and the sum of
+  their positions, counted from 1
+- resized.tsv, resized.bin: lines "WIDTH HEIGHT FILTER", and photo.png in these sizes by Image.resize
+- noise.tsv: lines "WIDTH HEIGHT FILTER SHA256" of noise() resized
+- transformed.bin: two crops of photo.png resized to 85x64, after ToTensor and Normalize, f32 [64][64][3]
+- broken.tsv: a line "NAME<TAB>WORDS" for each broken file, with words that the error message must contain
 Needs Pillow (13.0.0 was used) and numpy.
 """
 import hashlib
@@ -192,7 +193,7 @@ def main():
     for name, data in files():
         write(name, data)
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
-        if image.mode == "I;16":  # `convert` would clip at 255; for 16-bit RGB the low byte is dropped
+        if image.mode == "I;16":  # keeps the high byte, as for 16-bit RGB; `convert` would clip at 255
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if name.endswith(".png"):
             places = 1 + np.flatnonzero(np.asarray(image.convert("RGBA"))[:, :, 3] == 0)

@@ -1,15 +1,16 @@
 """Writes tests/engine/data/prompts/: textual inversion files for the bundled checkpoint, and
 prompts.safetensors: what texts become and what is drawn with them, in float32 on the CPU.
 
-Texts of AUTOMATIC1111's syntax go through its rules, written down here anew and run on transformers'
-CLIPTextModel: weights of brackets, chunks of 75 tokens that end at BREAK or behind a comma, vectors of
-textual inversion in the place of tokens' embeddings, each token's hidden state times its weight, and
-each chunk's mean restored. Plain texts with textual inversion are diffusers' own, by its
-load_textual_inversion.
+For texts in AUTOMATIC1111's syntax, its rules are written here anew and run on transformers'
+CLIPTextModel. Brackets give weights. Chunks of 75 tokens end at BREAK or behind a comma. Vectors of
+textual inversion replace the embeddings of tokens. Each token's hidden state is multiplied by its
+weight, and then each chunk's mean is restored. Plain texts are encoded by diffusers itself, with
+its load_textual_inversion.
 
-A case is a request; `context_NN` is its prompt's context, every EVERYth channel of it, `negative_NN`
-its negative prompt's if it has one, and `latents_NN`, where it is drawn, what diffusers' pipeline draws with them.
-The cases travel as JSON in the file's metadata; `weights_sum` ties the file to the weights.
+A case is a request. `context_NN` has every EVERYth channel of its prompt's context, and
+`negative_NN` the same of its negative prompt if it has one. `latents_NN` is what diffusers'
+pipeline draws with these contexts, for cases that are drawn. The cases are stored as JSON in the
+file's metadata. `weights_sum` there is a checksum of the weights.
 
 usage: python tests/reference/prompts.py
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0, peft 0.21.2)
@@ -65,8 +66,8 @@ CASES = [
     {"prompt": "tree " * 73 + "mystyle", "syntax": "plain"},
     {"prompt": "a (red:1.4) house BREAK [hills]", "syntax": "plain"},
 ]
-# File, tensor, vectors, dtype. In A1111's format the file's name is the word; diffusers' format has
-# its own token.
+# {file: (tensor, number of vectors, dtype)}. In AUTOMATIC1111's format (emb_params) the word in a
+# prompt is the file's name. In diffusers' format it is the tensor's name.
 FILES = {"mystyle": ("emb_params", 3, torch.float32), "badthing": ("emb_params", 1, torch.float16),
          "cat-toy": ("<cat-toy>", 2, torch.float32), "one word": ("<single>", None, torch.float32)}
 
@@ -227,8 +228,8 @@ def contexts(case, vectors, text_weights):
     for name, (tensor, _, _) in FILES.items():
         pipe.load_textual_inversion(str(EMBEDDINGS / f"{name}.safetensors"),
                                     token=name if tensor == "emb_params" else None)
-    # diffusers replaces only the token as its file spells it, so every spelling is changed to that
-    # one.
+    # diffusers recognises the token only as the file spells it, so upper and lower case are changed
+    # to that spelling.
     prompt = re.sub("mystyle", "mystyle", case["prompt"], flags=re.I)
     prompt = re.sub("<cat-toy>", "<cat-toy>", prompt, flags=re.I)
     positive, negative = pipe.encode_prompt(prompt, "cpu", 1, True, case["negative"],

@@ -1,15 +1,18 @@
 """Writes tests/engine/data/schedulers/NAME.json: the steps of the reference's schedulers with a
 small model, and spacing.json: checksums of the spaced timesteps for every number of steps.
 
-The start is torch.randn(16) with seed SEED ("start": its first values) times init_noise_sigma, fresh
-noise comes from the same generator, and the model is output(x, t) = sin(3 x) / 10 + x (t + 1) / 1100, in
-float32. Of every evaluation (in long runs of a few in a row at nine places) a case keeps the timestep and
-the sample after it, four values of it in base64, so that each step can be taken from where the reference
-was before it, and after each gap UniPC's corrected one too; and of the whole run, how far, relative to the
-sample's mean size, the reference itself moves when every value of every sample moves by one rounding, up
-or down by lot. Where the reference raises or is not finite a case says "refused".
+The first sample is torch.randn(16) with seed SEED ("start": its first values) times
+init_noise_sigma. Fresh noise comes from the same generator. The model is output(x, t) = sin(3 x) /
+10 + x (t + 1) / 1100, in float32. For every evaluation, a case keeps the timestep and four values
+of the sample after it, in base64. So the test can begin each step with the reference's own sample.
+Of a long run only a few evaluations in a row are kept, at about nine places. For the first
+evaluation after each gap, UniPC's corrected sample is kept too. `moved` is how far the reference
+itself moves in the whole run, relative to the sample's mean size, when every value of every sample
+moves by one rounding, randomly up or down. A case says "refused" if the reference raises an error
+or gives numbers that are not finite.
 
-One row of SCHEDULERS a class: what is varied follows from what it has.
+SCHEDULERS has one row per class. The row says what the class supports, and so which options are
+varied.
 
 usage: python tests/reference/schedulers.py [NAME ...]    (diffusers 0.42.1, torch 2.15.0)
 """
@@ -55,10 +58,10 @@ class Row:
     reference: str  # a class of diffusers
     predictions: tuple = ALL
     spacings: bool = True
-    lists: bool = False  # has LISTS; also sgm_uniform, unless its timesteps are whole
+    lists: bool = False  # has LISTS, and sgm_uniform unless `whole`
     whole: bool = False
     zero_snr: bool = False
-    list_hook: str = "exponential"  # its method supplies lists that the class lacks
+    list_hook: str = "exponential"  # replaced to supply lists the class lacks
     variants: tuple = ()
     borrows_lists: bool = False  # uses EulerDiscreteScheduler's lists if it has none itself
     extra: dict = dataclasses.field(default_factory=dict)  # constructor arguments in every case
@@ -147,12 +150,14 @@ def remember_coefficients():
 
 
 def model(x, t):
-    """The sine is rounded to the nearest float32; torch's own is not on every processor."""
+    """The sine is rounded to the nearest float32, because torch's own sine is not rounded so on
+    every processor."""
     return torch.sin((3 * x).double()).float() / 10 + x * ((float(t) + 1) / 1100)
 
 
 def interpolated_ays(steps):
-    """Interpolates as the authors do; the last level is replaced by the final one."""
+    """Interpolates the AYS sigmas as their authors do, but leaves out the last one, which the
+    scheduler replaces by its final sigma."""
     at = numpy.linspace(0, 1, steps + 1)
     logs = numpy.interp(at, numpy.linspace(0, 1, len(AYS)), numpy.log(AYS[::-1]))
     return numpy.exp(logs)[::-1][:-1].copy()
@@ -166,7 +171,7 @@ def sgm_uniform(scheduler, steps):
 
 
 def make(row, file, options):
-    # As a user switches schedulers: X.from_config(pipe.scheduler.config, ...).
+    # Switches schedulers as a user does: X.from_config(pipe.scheduler.config, ...).
     loaded = diffusers.PNDMScheduler.from_config(dict(file))
     config = dict(loaded.config) if file.get("_class_name") else {}
     options = {k: v for k, v in options.items() if k != "eta"} | row.extra
@@ -343,8 +348,8 @@ def cases_of_variants(row):
                 yield changes, spacing | prediction | variant, 20
         for steps in STEPS[:len(STEPS) - row.short]:
             yield changes, predictions[1] | variant, steps
-        # With eta 1 there would be the root of a difference that is 0 or slightly below, by
-        # roundings.
+        # Not with eta 1: the reference would take the root of a difference that is 0, or slightly
+        # negative because of rounding.
         if row.zero_snr and not row.short and variant.get("eta") != 1:
             for prediction in predictions:
                 for spacing in spacings[:3]:
@@ -359,7 +364,8 @@ def write(name, row):
             continue
         seen.add(key)
         file = SD15 | changes
-        # Keys that PNDMScheduler does not have are put into the file, as diffusers saves them.
+        # Keys that PNDMScheduler does not have belong to the file, where diffusers saves them. The
+        # reference gets them as options.
         foreign = {k: v for k, v in changes.items() if k not in SD15}
         result, why = record(row, file, options | foreign, steps)
         if why:

@@ -37,8 +37,9 @@ def number(name, count):
 
 
 def weight(name, shape, gain):
-    """Norms are near 1 and 0 and biases are small. Matrices keep the variance of their input,
-    times gain squared. Queries and keys are larger, so that attention is not uniform."""
+    """Returns a parameter's values. Weights of norms are near 1, biases near 0. Matrices keep
+    the variance of their input, times gain squared. Matrices of queries and keys are larger,
+    so that attention is not uniform."""
     values = number(name, math.prod(shape))
     if len(shape) == 1:
         is_norm_weight = "norm" in name.split(".")[-2] and name.endswith(".weight")
@@ -60,8 +61,8 @@ def signal(name, shape):
 
 
 def fill(model, prefix, gain):
-    """Sets every parameter. `prefix` is a beginning that the file's names have and the module's
-    may lack."""
+    """Sets every parameter. `prefix` is put in front of the module's names that lack it, because
+    the names in a file begin with it."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             name = name if name.startswith(prefix) else prefix + name

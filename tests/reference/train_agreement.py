@@ -4,13 +4,14 @@ packages.
 usage: python tests/reference/train_agreement.py BUILD [CASE...]
 (torch 2.15.0, diffusers 0.42.1, peft 0.21.2, accelerate 1.15.0; the bundled checkpoint in float32 on the CPU)
 
-1. Schedules, loss scalers, averages, min-SNR weights, draws, orders, factors and optimizer: training.py's numbers
-   are computed again and given to the tests of tests/train, which compare.
+1. Schedules, loss scalers, averages, min-SNR weights, draws, orders, factors and optimizer: the
+   numbers of training.py are computed again, and the tests of tests/train compare latentd's with them.
 2. Accumulation windows: those of accelerate's own Accelerator, compared with the rule of the loop
-  below. 3. Both train 200 steps of each case of train_losses.py on the same pictures; then each
-  program draws latents with its own adapter. The limit is 1e-2, or ten times the distance that the
-  reference's latents move when its first factors move by one rounding. latentd's file is loaded in
-  diffusers too, and must draw latentd's latents to 1e-3.
+  below.
+3. latentd and diffusers + peft train 200 steps of each case of train_losses.py on the same
+  pictures. Then each draws latents with its own adapter. They may differ by 1e-2, or by ten times
+  the distance that the reference's latents move when its first factors move by one rounding.
+  latentd's adapter is also loaded into diffusers, and must give latentd's latents there up to 1e-3.
 """
 
 import json
@@ -39,7 +40,7 @@ def quantized(item):
 
 
 def picture(item):
-    """Returns that picture after ToTensor and Normalize."""
+    """Returns the same picture as quantized(), after ToTensor and Normalize."""
     return (quantized(item).float() / 255 - 0.5) / 0.5
 
 
@@ -67,7 +68,7 @@ def parts_agree(build, folder):
 # --- 2 ---
 
 def windows_of_accelerate(batches, accumulation):
-    """Returns the batches of two epochs after which the optimizer steps."""
+    """Returns for each batch of two epochs whether the optimizer steps after it."""
     accelerator = Accelerator(gradient_accumulation_steps=accumulation, cpu=True)
     model = torch.nn.Linear(1, 1)
     loader = torch.utils.data.DataLoader(range(batches), batch_size=1)

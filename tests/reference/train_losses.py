@@ -42,8 +42,8 @@ CLASS_COUNT = 7
 SEED, STEPS = 7, 20
 ROUNDING = 2.0 ** -23
 SIZE, BLOCK, MASK_BLOCK = 64, 8, 4
-# name, config: fields of POST /train. "_shape" is the size of the pictures before cropping,
-# "_inpainting" is for the UNet.
+# name, config: fields of POST /train, and two keys for this script only. "_shape" is the size of
+# the pictures before cropping, "_inpainting" asks for a UNet of 9 channels.
 CASES = {
     "plain": {"train_batch_size": 1},
     "batch": {"train_batch_size": 2, "gradient_accumulation_steps": 2, "lr_scheduler": "cosine",
@@ -81,8 +81,8 @@ def picture(name, size=SIZE):
 
 
 def prepare(name, shape, config, picture=picture):
-    """Crops at random and mirrors, like the scripts' transforms. pixels [h][w][3], mask [h][w]
-    of the file."""
+    """Crops and mirrors a picture and its mask at random, like the scripts' transforms. Returns
+    pixels [h][w][3] and mask [h][w]."""
     pixels = picture(name) if shape == [SIZE, SIZE] else blocks(f"picture.{name}", *shape, BLOCK, 3)
     mask = (blocks(f"mask.{name}", *shape, MASK_BLOCK, 1)[:, :, 0] > 0).float()
     top = left = 0
@@ -126,12 +126,13 @@ def weights_of(each, scheduler, timesteps, config):
 
 
 def ends_window(number, batches, accumulation):
-    """Whether the optimizer steps after batch `number` of an epoch."""
+    """Returns whether the optimizer steps after batch `number` of an epoch."""
     return (number + 1) % accumulation == 0 or number + 1 == batches
 
 
 def endless(count, config, seed):
-    """Yields each batch of one epoch after the other, and whether the optimizer steps after it."""
+    """Yields (batch, whether the optimizer steps after it) for one epoch after the other,
+    without end."""
     size, accumulation = config["train_batch_size"], config.get("gradient_accumulation_steps", 1)
     sampler = SeedableRandomSampler(range(count), data_seed=seed)
     for epoch in itertools.count():
@@ -143,8 +144,8 @@ def endless(count, config, seed):
 
 
 def write(file, record, cases, run_case):
-    """Writes the record with the results of each case, and how far a rounding of the start moves
-    them."""
+    """Writes the record with the results of each case. For each case it also says how far the
+    losses move when the start is moved by one rounding."""
     path = ROOT / "tests/train/data" / file
     names = sys.argv[1:] or list(cases)
     kept = json.loads(path.read_text(encoding="utf-8"))["cases"] if sys.argv[1:] else {}

@@ -46,8 +46,8 @@ def rates_of(opt, schedule, steps):
 
 def deepspeed_warmup(bases, warmup, kind, steps):
     """Returns the rates that WarmupLR with warmup_min_lr 0 gives the optimizer at steps 0, 1,
-    ... When it is created, its batch count is -1 and it sets the lowest rate. The engine lets
-    it count after each step of the optimizer."""
+    ... When WarmupLR is created, its batch count is -1, and it sets the lowest rate.
+    DeepSpeed's engine increases the count after each step of the optimizer."""
     warmup = max(2, warmup)
     out = []
     for count in range(-1, steps - 1):
@@ -251,7 +251,7 @@ TEXT_TARGETS = ["q_proj", "v_proj", "fc1"]
 
 
 def factors_of(model, prefix):
-    """Returns every first factor, in the order of creation."""
+    """Returns lora_A of every adapted layer, in the order of creation."""
     out = []
     for name, module in model.named_modules():
         if hasattr(module, "lora_A"):

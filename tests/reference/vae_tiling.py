@@ -1,7 +1,7 @@
 """Runs diffusers' tiled VAE with the bundled checkpoint, for
-tests/engine/drawing/vae_tiling_test.c. It stores every nth number of a decode and of an encode
-whose last tiles are cut in both directions, twice in one of them, and how far both are from the
-untiled result.
+tests/engine/drawing/vae_tiling_test.c. It makes a decode and an encode whose last tiles are cut in
+both directions (in one direction, the last two tiles). It stores every nth number of each result,
+and how far each is from the untiled result.
 
 usage: vae_tiling.py CHECKPOINT OUT.safetensors
 """

@@ -1,5 +1,6 @@
-"""Many clients at once that stop half-way or leave: who is served, how soon, and what a stop of
-the daemon waits for. usage: crowd.py EXECUTABLE"""
+"""Many clients at once, of which some stop in the middle of a request or leave. Checks that the
+others are served soon, and what the daemon waits for when it is told to stop. usage: crowd.py
+EXECUTABLE"""
 import os
 import resource
 import signal
@@ -93,8 +94,8 @@ def clients_past_the_limit_wait(what="every connection is busy"):
 
 
 def a_head_past_the_library_s_memory():
-    """Thousands of cookies, query arguments and headers: each request is answered at once, and
-    no memory is left behind."""
+    """Requests with thousands of cookies, query arguments or headers are answered at once. The
+    daemon can still end quickly after them, and has no memory leak."""
     rows = [
         ("cookies", HEALTH + b"Cookie: " + b"a=b; " * 3000 + b"\r\n\r\n", (200, 431)),
         ("arguments", b"GET /health?" + b"a&" * 1000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -144,8 +145,8 @@ def a_stop_waits_for_accepted_work_only():
 
 
 def a_refusal_reaches_who_still_writes():
-    """A client that writes 40 MB before it reads still gets its 413, and so does one with a
-    false length."""
+    """A client that writes a large body before it reads still gets the error: 413 for 40 MB, 400
+    for two different lengths, 404 for a wrong path."""
     size = 40 << 20
     head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with Daemon(executable) as d:
@@ -207,7 +208,7 @@ def without_descriptors_it_waits():
 
 
 def closed_standard_streams_are_not_sockets():
-    """With descriptors 0 to 2 closed at start the log must not go into a client's socket."""
+    """If descriptors 0 to 2 are closed at the start, the log must not go into a client's socket."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     p = subprocess.Popen([executable, "serve", "--model", "fake", "--listen", f"127.0.0.1:{port}"],

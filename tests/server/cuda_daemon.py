@@ -38,7 +38,7 @@ def info_and_what_does_not_fit():
         check(device["name"] == "Emulated sm_80", f"{device}")
         check(0 < device["weight_bytes"] < device["memory_total_bytes"] == 700 * MIB, f"{device}")
         before = device["activation_bytes"]
-        # In tiles it would fit, but take the emulator many minutes.
+        # Without tiles, because in tiles the picture would fit and take the emulator many minutes.
         r = d.generate(SMALL | {"width": 2048, "height": 2048, "vae_tiling": "off"})
         check(r.status == 507 and r.error()["code"] == "out_of_memory", f"{r.status}: {r.body}")
         check("2048x2048 picture" in r.error()["message"] and "are needed" in r.error()["message"],
@@ -53,7 +53,8 @@ def info_and_what_does_not_fit():
 
 
 def a_lost_device_is_the_end():
-    """The first wait during the first request finds that the device is lost: an illegal address."""
+    """The first wait during the first request fails with the error "illegal address", which
+    means that the device is lost."""
     with emulated(FAIL="cudaStreamSynchronize,2,700,sticky"), \
             Daemon(executable, model, patience_s=400) as d:
         r = d.generate(SMALL)

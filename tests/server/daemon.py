@@ -138,7 +138,8 @@ class Daemon:
         return self.get("/info").json()["queue"]["depth"]
 
     def gets_to_depth(self, count, seconds=10.0):
-        """Waits until the depth is `count`. To know that one of them has begun, use is_drawing."""
+        """Waits until the depth is `count`. To know whether a request is already being drawn,
+        use is_drawing."""
         return wait_until(lambda: self.depth() == count, seconds)
 
     def get(self, path, headers=None):
@@ -153,8 +154,8 @@ class Daemon:
             return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
 
     def is_sanitized(self):
-        """Whether it runs under AddressSanitizer, where memory limits and measurements do not
-        apply."""
+        """Returns whether the daemon runs under AddressSanitizer, where memory limits and
+        measurements do not apply."""
         with open(f"/proc/{self.process.pid}/maps") as f:
             return "libasan" in f.read()
 

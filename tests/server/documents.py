@@ -15,8 +15,8 @@ from generate_http import png_texts
 from png_file import left_half, png_file
 
 executable, model, pictures = (os.path.abspath(a) for a in sys.argv[1:4])
-# Documents whose examples need more than this script has. Each of these tests takes its document's
-# blocks in the same way.
+# Documents whose examples need more than this script has, and the tests that run them. Each of
+# these tests takes its document's blocks in the same way.
 ELSEWHERE = {"docs/openai.md": "tests/server/openai/openai_doc.py", "docs/sdapi.md": "tests/server/sdapi/sdapi_doc.py",
              "docs/training.md": "tests/server/training/training_walk.py"}
 
@@ -27,8 +27,8 @@ def is_png(page, name, words=""):
 
 
 def job_at_its_end(page):
-    """Waits for the job that the document ordered last; the document's own command waits at most
-    a minute."""
+    """Waits until the job that the document ordered last has ended, and returns it. The
+    document's own command waits for only a minute."""
     job = lambda: page.daemon.get(f"/jobs/{page.job}").json()
     check(wait_until(lambda: job()["state"] not in ("queued", "running"), 400), "it ends")
     return job()

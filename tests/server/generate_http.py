@@ -166,8 +166,9 @@ def vp8(webp):
 
 
 def default_quality(d):
-    """The default is 90, as in docs/images.md. The standard's table begins with 16, and libjpeg
-    scales it by 200 - 2 quality percent: 3."""
+    """The default quality is 90, as in docs/images.md. For JPEG, the first entry of the
+    standard's table is 16. libjpeg multiplies it by (200 - 2 * quality) percent, which gives
+    3."""
     for word, of in (("jpeg", quantization), ("webp", vp8)):
         def drawn(**quality):
             r = d.generate({"prompt": "a", "seed": 3, **quality}, {"Accept": f"image/{word}"})
@@ -393,7 +394,8 @@ UNDRAWABLE = [
 
 
 def what_cannot_be_drawn_is_refused_at_once(d, depth):
-    """They are refused even while `depth` requests are ahead of them."""
+    """Requests that cannot be drawn are refused even while `depth` other requests are ahead of
+    them."""
     for fields, param in UNDRAWABLE:
         r = d.generate({"prompt": "a", **fields})
         check(r.status == 400 and r.error()["param"] == param and r.error()["allowed"],

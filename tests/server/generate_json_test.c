@@ -387,8 +387,9 @@ static int try_good_values(enum scheduler_kind kind, enum scheduler_option_id id
     snprintf(refusal, sizeof(refusal), "%s %s", scheduler_kind_name(kind),
         scheduler_has_option(kind, id) ? "knows \"" : "has no such option; it has ");
     const char *const allowed[] = { refusal, NULL };
-    double last = o->kind == FIELD_FLAG ? 1
-                                        : o->min + 1; /* tries a range's end and the next value */
+    double last = o->kind == FIELD_FLAG
+                      ? 1
+                      : o->min + 1; /* the lowest value of a range and the next one */
     for (int i = 0; o->kind == FIELD_WORD ? o->words[i] != NULL : i < 2; i++, tried++) {
         json_t *value = o->kind == FIELD_WORD   ? json_string(o->words[i])
                         : o->kind == FIELD_FLAG ? json_boolean(i)

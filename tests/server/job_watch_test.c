@@ -75,7 +75,7 @@ static void the_oldest_of_those_with_most_give_way(void) {
         { { "aA", "bA", "cA", "dA", "eA" }, "x...." },
         /* Many callers follow one job: its oldest leave. */
         { { "zZ", "aA", "aB", "aC", "aD", "aE", "aF" }, ".xx...." },
-        /* For another key it counts as another job. */
+        /* With two keys (k and l) the job counts as two jobs. */
         { { "aAk", "aBk", "aCk", "aDk", "aEl", "aFk" }, "x....." },
         /* All places are taken: the oldest of the job with the most onlookers (b) leaves, whoever
          * comes. */

@@ -1,5 +1,5 @@
-"""Jobs over HTTP, run by a trainer that only counts (fake_training.c): from the request to the
-end, the changes a client may ask for, the clients that follow them, and what survives a
+"""Jobs over HTTP, run by a trainer that only counts (fake_training.c): a job from its request to
+its end, the changes that a client may ask for, clients that follow a job, and what survives a
 restart. usage: jobs_http.py EXECUTABLE api|faults [PROMISE...]"""
 import itertools
 import json
@@ -508,7 +508,7 @@ def a_job_that_kills_the_daemon_is_given_up(folder):
         check(wait_until(lambda: d.process.poll() is not None), "it kills the daemon")
         command = d.command
     kills, strikes = 1, 0
-    while strikes < 5 and kills < 50:  # on a slow machine several kills are reported a step later
+    while strikes < 5 and kills < 50:  # a report that comes late counts as progress
         p = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
         check(p.returncode == -9, f"it kills the daemon, status {p.returncode}")
         kills += 1
@@ -575,8 +575,8 @@ def a_full_disk_is_survived(folder):
               f"{r.status} {r.body}")
         check(d.generate({"prompt": "a"}).status == 200, "pictures are drawn")
         check(d.job(running)["state"] == "running", "what is known can be read")
-        # It fails at its checkpoint, in half a second. There is no room to write that to its row or
-        # to the log.
+        # The job fails at its checkpoint, half a second after its start. There is no room to write
+        # this to the job's row or to the log.
         time.sleep(5)
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE,
                          (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

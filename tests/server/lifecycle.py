@@ -187,7 +187,8 @@ def a_unix_socket_works():
 
 
 def a_slow_device_does_not_hold_up_info():
-    """The engine's thread asks the device for its figures, not an HTTP thread."""
+    """GET /info does not wait for the device, because the engine's thread and not an HTTP thread
+    asks the device for its figures."""
     with Daemon(executable, "fake,figures_ms=1500") as d:
         def figures():
             return d.get("/info").json()["device"]

@@ -52,7 +52,7 @@ static void meet(struct work *work) {
     atomic_fetch_add(&done, 1);
 }
 
-/* Three works that wait for each other can only end if each has a thread. */
+/* Three pieces of work that wait for each other can end only if each has a thread of its own. */
 static void threads_work_beside_each_other(void) {
     struct workers *workers = create(3);
     pthread_barrier_init(&together, NULL, 3);
@@ -70,7 +70,7 @@ static void give_again(struct work *work) {
         workers_give(again, &job->work);
 }
 
-/* A work that was run may be given again, by the thread that ran it. */
+/* The thread that has run a piece of work may give it to the workers again. */
 static void work_may_be_given_by_a_worker(void) {
     struct workers *workers = create(2);
     again = workers;

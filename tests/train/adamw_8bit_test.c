@@ -1,4 +1,5 @@
-/* Ten steps with 8-bit states against bitsandbytes: the maps, the states, the values. */
+/* Ten steps with 8-bit states, compared with bitsandbytes: the maps, the states and the parameters'
+ * values. */
 #include "train/optimizer/adamw_8bit.h"
 
 #include "tests/train/recorded.h"

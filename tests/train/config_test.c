@@ -1,7 +1,6 @@
 /* Tests the fields of a training job: their defaults, a different error for every kind of wrong
  * field, and that a job written as JSON and parsed again is the same job. The expected defaults are
- * those of the argparse code in
- * diffusers' scripts. */
+ * those of the argparse code in diffusers' scripts. */
 #include "train/config.h"
 
 #include "base/file.h"

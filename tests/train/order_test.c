@@ -75,7 +75,8 @@ static void pictures_of_a_batch_share_a_bucket(int world) {
 }
 
 static void windows_end_with_the_epoch(void) {
-    /* accelerate with 10 batches and an accumulation of 4 steps after batches 4, 8 and 10. */
+    /* With 10 batches and an accumulation of 4, accelerate makes a step after batches 4, 8 and
+     * 10. */
     char steps[11] = "";
     for (int b = 0; b < 10; b++)
         steps[b] = order_syncs(b, 10, 4) ? 'x' : '.';

@@ -83,8 +83,8 @@ struct rule_pictures {
     const char *class_prompt;
     int block, mask_block, instances;
     int reads; /* of pixels */
-    /* Reads announced and not yet done. At most `expected_max` (up to EXPECTED_MAX); 0: none are
-     * accepted. */
+    /* Announced reads that are not yet done. There can be `expected_max` of them (at most
+     * EXPECTED_MAX); 0: announcements are refused. */
     struct rule_expected {
         int64_t item;
         struct crop crop;
@@ -180,7 +180,8 @@ static inline bool rule_pixels(
     return true;
 }
 
-/* Returns the pictures of a file, `height` x `width`. Crops of the file's size are trained on. */
+/* Returns the pictures of a recorded file, made `height` x `width` and cropped to the file's
+ * "size". */
 static inline struct rule_pictures rule_pictures_of(const json_t *file, int height, int width) {
     const int size = (int)recorded_integer(file, "size");
     const json_t *captions = json_object_get(file, "captions");

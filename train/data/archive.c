@@ -122,9 +122,9 @@ static uint64_t inflated(const struct extraction *x) {
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-/* Reads a block; libarchive's callback. A block of gzip inflates to at most a thousand times its
- * size, so the limits can be checked here. This also works while libarchive skips data by
- * itself. */
+/* Reads a block; libarchive's callback. The limits are checked here, before each block, so they
+ * also hold while libarchive skips data by itself. Checking once per block is enough, because a
+ * block of gzip inflates to at most a thousand times its size. */
 static la_ssize_t read_block(struct archive *archive, void *user, const void **block) {
     struct extraction *x = user;
     ssize_t n;

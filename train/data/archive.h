@@ -17,8 +17,7 @@
  * The archive may be compressed at most once, and may inflate to at most DATASET_INFLATES_TIMES its
  * size plus DATASET_INFLATES_BYTES, including what is skipped. `cancel` is checked before each
  * block that is read. If it asks for it, the call ends with ERROR_CANCELLED. ERROR_NO_SPACE if the
- * disk has no room
- * (base/disk_room.h). After an error the folder may hold part of the files. */
+ * disk has no room (base/disk_room.h). After an error the folder may hold part of the files. */
 bool archive_extract(int fd, int folder, uint64_t max_bytes, struct cancel cancel,
     struct error *err) __attribute__((warn_unused_result));
 

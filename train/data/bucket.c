@@ -78,7 +78,7 @@ static int to_steps(double length, int step) {
 }
 
 /* Places a picture without enlarging it. A picture that is too large is shrunk so that one side is
- * a multiple of the step: the side that keeps the aspect ratio better. */
+ * a multiple of the step. It is the side with which the aspect ratio changes less. */
 static bool place_shrunk(const struct bucket_options *o, int width, int height,
     struct placement *out, struct error *err) {
     const double area = (double)o->resolution * o->resolution, aspect = (double)width / height;

@@ -55,8 +55,7 @@ bool bucket_place(const struct bucket_options *options, int width, int height,
     struct placement *out, struct error *err) __attribute__((warn_unused_result));
 
 /* Return how many values a random crop's top, or its left, can have: 0 to that number - 1.
- * torchvision draws
- * randint(0, tops), then randint(0, lefts); it draws nothing if both are 1. */
+ * torchvision draws randint(0, tops), then randint(0, lefts); it draws nothing if both are 1. */
 int placement_tops(const struct placement *placement);
 int placement_lefts(const struct placement *placement);
 struct crop placement_centre(const struct placement *placement);

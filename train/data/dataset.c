@@ -124,7 +124,7 @@ static int by_index(const void *a, const void *b) {
     return x->index - y->index;
 }
 
-/* Sets *out to all pictures, sorted by their numbers. The caller frees it. */
+/* Sets *out to all pictures, sorted by the numbers that draw() returns. The caller frees it. */
 static bool draw_all(
     const struct dataset *d, uint64_t seed, struct drawn **out, struct error *err) {
     *out = calloc(d->count, sizeof(**out));
@@ -136,8 +136,9 @@ static bool draw_all(
     return true;
 }
 
-/* Applies max_pictures: drops the pictures with the highest numbers. The lowest numbers are held
- * out, so a smaller data set holds out the same pictures first. */
+/* Applies max_pictures: drops the pictures with the highest numbers of draw(). The pictures with
+ * the lowest numbers are held out, so the same ones are held out first, whatever max_pictures
+ * is. */
 static bool drop_some(struct dataset *d, int64_t max, uint64_t seed, struct error *err) {
     struct drawn *drawn;
     if (max <= 0 || (uint64_t)max >= d->count)

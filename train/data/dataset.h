@@ -5,8 +5,7 @@
  * small pictures and missing captions are found before a job starts. After that a data set does not
  * change. The functions that take it as const may be called from any thread. If a file has changed
  * after dataset_open, reading it is an error. Pictures are ordered by path; nothing depends on the
- * order in which
- * the system lists them, or on threads. */
+ * order in which the system lists them, or on threads. */
 #ifndef TRAIN_DATA_DATASET_H
 #define TRAIN_DATA_DATASET_H
 
@@ -67,8 +66,8 @@ const struct dataset_item *dataset_item(const struct dataset *dataset, size_t in
  * work to decode them. */
 uint64_t dataset_pixels(const struct dataset *dataset);
 
-/* Return indices: of an epoch's pictures, with repeats, or of the held-out pictures, once each. At
- * least one picture is never held out. */
+/* dataset_samples returns the indices of an epoch's pictures, with repeats. dataset_held_out
+ * returns the indices of the held-out pictures, each once. At least one picture is not held out. */
 const int32_t *dataset_samples(const struct dataset *dataset, size_t *count);
 const int32_t *dataset_held_out(const struct dataset *dataset, size_t *count);
 

@@ -142,7 +142,7 @@ bool read_ahead_expects(const struct read_ahead *r) {
 }
 
 /* Waits until no thread uses the slot. If the picture is not wanted and no thread has begun to read
- * it, nobody will. */
+ * it, marks the slot as done, so that no thread will. */
 static void wait_for(struct read_ahead *r, struct slot *slot, bool wanted) {
     pthread_mutex_lock(&r->mutex);
     if (!wanted && r->begun == r->taken) {

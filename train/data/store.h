@@ -23,8 +23,8 @@ bool dataset_store_open(const char *folder, uint64_t max_bytes, struct dataset_s
     struct error *err) __attribute__((warn_unused_result));
 void dataset_store_close(struct dataset_store *store); /* NULL is fine; all uploads have ended */
 
-/* Checks a name: 1 to DATASET_NAME_MAX_BYTES letters, digits, '.', '_' and '-', of which the first
- * is a letter or digit. */
+/* Checks a name: 1 to DATASET_NAME_MAX_BYTES letters, digits, '.', '_' and '-', beginning with a
+ * letter or a digit. */
 bool dataset_name_check(const char *param, const char *name, struct error *err)
     __attribute__((warn_unused_result));
 

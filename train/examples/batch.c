@@ -20,7 +20,7 @@ struct batch {
     int64_t channels;            /* of latents */
     struct row *rows, *expected; /* owned: [batch_rows_max] */
     int64_t count, fetched;
-    int64_t told, told_next; /* how far expect_rows got: in `rows`, in `expected` */
+    int64_t told, told_next; /* entries announced: of `rows`, of `expected` */
     bool plain;
     /* owned; host memory for a full batch: */
     float *mean, *log_variance, *noisy, *target, *work, *weights;

@@ -12,7 +12,7 @@
  * Rows of class pictures come after all rows of instances, as in diffusers' scripts. The input of
  * an inpainting UNet is [noisy latents, mask, masked latents].
  *
- * One thread at a time, the one that computes. */
+ * Only the thread that computes may call these functions. */
 #ifndef TRAIN_EXAMPLES_BATCH_H
 #define TRAIN_EXAMPLES_BATCH_H
 

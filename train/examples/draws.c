@@ -54,8 +54,8 @@ static void draw_noise(struct noise_generator *generator, const struct draws_opt
     }
 }
 
-/* On entry noisy has the latents, target the noise and work the perturbation. On return noisy and
- * target have what their names say. */
+/* On entry noisy has the latents, target the noise and work the perturbation. On return noisy has
+ * the noisy latents and target the training target. */
 static void mix(const struct draws_options *o, const struct draws_batch *b) {
     FOR_EACH(b, row, channel, i, drawn) {
         const float a = o->alphas_cumprod[b->timesteps[row]];

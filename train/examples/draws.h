@@ -3,7 +3,7 @@
  * both.
  *
  *   z       randn [rows][c][h][w]   latents = (mean + exp(log_variance / 2) z) scaling_factor
- *   z2      randn [rows][c][h][w]   the same of the masked pictures         (for inpainting)
+ *   z2      randn [rows][c][h][w]   latents of the masked pictures          (for inpainting)
  *   noise   randn [rows][c][h][w]
  *   offset  randn [rows][c]         noise += noise_offset offset            (if noise_offset)
  *   p       randn [rows][c][h][w]   used = noise + input_perturbation p     (if input_perturbation)

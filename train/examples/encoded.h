@@ -4,11 +4,11 @@
  *
  * Each result is computed once and kept on disk (train/examples/cache.h). The name of its file is
  * derived from everything that the result depends on: the picture's bytes, its size, crop and flip,
- * its mask, the text's
- * tokens, the models' weights and the code that computes. Host memory holds one picture. Pictures
- * that are cropped anew each time, or masked at random, are encoded each time and not kept.
+ * its mask, the text's tokens, the models' weights and the code that computes. Host memory holds
+ * one picture. Pictures that are cropped anew each time, or masked at random, are encoded each time
+ * and not kept.
  *
- * One thread at a time, the one that computes. */
+ * Only the thread that computes may call these functions. */
 #ifndef TRAIN_EXAMPLES_ENCODED_H
 #define TRAIN_EXAMPLES_ENCODED_H
 
@@ -69,8 +69,8 @@ bool encoded_uses_models(const struct encoded *encoded);
 bool encoded_advance(struct encoded *encoded, bool *done, struct error *err)
     __attribute__((warn_unused_result));
 
-/* encoded_is_cut_anew returns whether the crop is drawn in each use; encoded_crop returns the crop
- * if it is not. Held-out pictures always use the middle. */
+/* encoded_is_cut_anew returns whether a picture's crop is drawn in each use. If it is not,
+ * encoded_crop returns the crop. Held-out pictures always use the middle. */
 bool encoded_is_cut_anew(const struct encoded *encoded, int64_t item);
 struct crop encoded_crop(const struct encoded *encoded, int64_t item);
 

@@ -3,7 +3,7 @@
  * that the losses of different steps can be compared. The loss is the plain mean squared error,
  * without dropout and without any weights.
  *
- * One thread at a time, the one that computes. */
+ * Only the thread that computes may call these functions. */
 #ifndef TRAIN_EXAMPLES_HELD_OUT_H
 #define TRAIN_EXAMPLES_HELD_OUT_H
 

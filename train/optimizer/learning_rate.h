@@ -16,7 +16,7 @@
  *   polynomial             ((lr - end) (1 - p)^power + end) / lr, and end / lr after N
  *   piecewise_constant     the multiple of the first rule that ends after s
  *   warmup_cosine          f + (1 - f) s / w, then from 1 to eta_min / base in half a cosine
- *   warmup_log             0, then ln(s) / ln(w) up to s = w, then 1   (w: at least 2, as below)
+ *   warmup_log             0, then ln(s) / ln(w) up to s = w, then 1   (w: at least 2 in both)
  *   warmup_linear          0, then (s - 1) / w up to s = w, then 1 */
 #ifndef TRAIN_OPTIMIZER_LEARNING_RATE_H
 #define TRAIN_OPTIMIZER_LEARNING_RATE_H

@@ -118,7 +118,7 @@ void parameters_taped(const struct parameters *parameters, float dropout, const 
 /* Returns all values in one buffer in device memory. It is `values`; if that is NULL, it is
  * `gradients`, whose contents are lost and which the caller must clear. */
 float *parameters_gather(struct parameters *parameters, struct error *err);
-/* Copies the values in that buffer into the models. */
+/* Copies the values from the buffer that parameters_gather returned into the models. */
 bool parameters_scatter(struct parameters *parameters, struct error *err)
     __attribute__((warn_unused_result));
 bool parameters_clear_gradients(struct parameters *parameters, struct error *err)
@@ -126,8 +126,8 @@ bool parameters_clear_gradients(struct parameters *parameters, struct error *err
 /* Converts a tensor between the buffer's order and the file's. */
 void trained_tensor_turn(
     const struct trained_tensor *tensor, const float *from, bool to_file, float *to);
-/* Used if `values` is NULL. They take one weight's values for the optimizer, and put them back into
- * the model. */
+/* Take one weight's values from the model for the optimizer, and put them back. Used if `values` is
+ * NULL. */
 float *parameters_take(
     struct parameters *parameters, const struct trained_weight *weight, struct error *err);
 bool parameters_put(struct parameters *parameters, const struct trained_weight *weight,

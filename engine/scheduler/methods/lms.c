@@ -3,8 +3,8 @@
  *
  * In a list of many sigmas the last step, to 0, is a hundred times as long as those before it. Its
  * weights are in the thousands and nearly cancel, which leaves rounding errors. Therefore the
- * updates are
- * the reference's operations one by one, and the weights are integrated as the reference does. */
+ * updates are the reference's operations one by one, and the weights are integrated as the
+ * reference does. */
 #include "engine/scheduler/sigmas.h"
 
 #include <math.h>

@@ -4,16 +4,15 @@
  * A block computes 64 queries for each group of four warps. One further thread only requests tiles:
  * q once, then keys and values in the order in which they are multiplied. They go into a ring of
  * stages; barriers say when a stage is full and when it is empty. TMA sees a head's channels as a
- * dimension of its own, so that
- * rows of 64 channels end with zeros and not with the next head. A head of 80 is two such slices,
- * one of 160 three.
+ * dimension of its own, so that rows of 64 channels end with zeros and not with the next head. A
+ * head of 80 is two such slices, one of 160 three.
  *
  * Scores are products of two operands in shared memory. The weights made from them stay in
- * registers and are the
- * left operand of the product with the values, whose rows are read as columns. The scores of the
- * next block of keys are computed while the values of the present block are summed, and the sums go
- * on while the next block's weights are computed. The groups of warps take turns in starting
- * products, so that one group computes exponentials while another waits for its scores.
+ * registers and are the left operand of the product with the values, whose rows are read as
+ * columns. The scores of the next block of keys are computed while the values of the present block
+ * are summed, and the sums go on while the next block's weights are computed. The groups of warps
+ * take turns in starting products, so that one group computes exponentials while another waits for
+ * its scores.
  *
  * TMA also loads what lies beyond a row's own length, which may be anything. In the last block of
  * values, the requesting thread's warp overwrites these rows with zeros before they are multiplied

@@ -254,9 +254,10 @@ static bool is_own_site(const struct guard_header *site) {
     return is_word(site, "same-origin") || is_word(site, "same-site") || is_word(site, "none");
 }
 
-/* Refuses requests that pages of other sites make. Such a page has another Origin. If an attacker's
- * DNS points a name at us, that name is not among our hosts. Together the two checks keep web pages
- * away from a server on the loopback address. */
+/* Refuses requests that pages of other sites make. The Origin of such a page is not ours. An
+ * attacker's DNS can point the page's own name at us, so that its Origin fits, but that name is not
+ * among our hosts. Together the checks of Host and Origin keep web pages away from a server on the
+ * loopback address. */
 static struct guard_verdict check_site(const struct guard_request *request) {
     const struct guard_header *host = &request->headers.host, *origin = &request->headers.origin;
     const struct guard_header *site = &request->headers.sec_fetch_site;

@@ -48,8 +48,8 @@ void refusal_answer(struct exchange *exchange, int status, const struct error *e
     size_t size;
     char *text = respond_error_text(exchange, status, err, &size);
     if (text && info) {
-        /* The kernel has all earlier answers. If its buffer has no room for this one, the client is
-         * not reading its answers, and this one is dropped. */
+        /* All earlier answers are in the kernel's buffer. If this one does not fit there, the
+         * client is not reading its answers, and this one is dropped. */
         (void)!send(info->connect_fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         shutdown(info->connect_fd, SHUT_WR);
     }

@@ -5,15 +5,15 @@
  * for up to 128 events. When it gets exactly 128, it calls epoll_wait again before it handles them,
  * with its whole time-out of up to HTTP_IDLE_TIMEOUT_S (MHD_epoll, in 0.9.75 to 1.0.1 at least). So
  * 128 clients that write at the same moment wait half a minute and are closed unanswered.
- * epoll_wait
- * reports a descriptor once per call, so 128 events need 128 descriptors. A thread's epoll set
- * holds the thread's connections, and one descriptor by which other threads wake it. With 126
- * connections it reports at most 127 events, so a limit of 126 connections would be enough. But the
- * library's pool chooses a thread by the client's descriptor number, and if that thread is full, it
- * closes the client with a lock held. So we choose the thread ourselves, by our own count of its
- * connections. A connection is counted from before the library gets it until the connection's
- * thread is about to remove it from the epoll set. The same thread adds the next connection to the
- * set, and does so only after that removal. So the set never holds more connections than the limit.
+ * epoll_wait reports a descriptor once per call, so 128 events need 128 descriptors. A thread's
+ * epoll set holds the thread's connections, and one descriptor by which other threads wake it. With
+ * 126 connections it reports at most 127 events, so a limit of 126 connections would be enough. But
+ * the library's pool chooses a thread by the client's descriptor number, and if that thread is
+ * full, it closes the client with a lock held. So we choose the thread ourselves, by our own count
+ * of its connections. A connection is counted from before the library gets it until the
+ * connection's thread is about to remove it from the epoll set. The same thread adds the next
+ * connection to the set, and does so only after that removal. So the set never holds more
+ * connections than the limit.
  */
 #ifndef SERVER_HTTP_LIBRARY_THREADS_H
 #define SERVER_HTTP_LIBRARY_THREADS_H

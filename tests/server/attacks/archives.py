@@ -23,8 +23,8 @@ QUARTER = gzip.compress(bytes(256 << 20), 6)  # of a GiB
 
 
 def hidden(gib, name=".h"):
-    """Returns a tar.gz with one entry that inflates to `gib` GiB and would not be kept; it
-    consists of several gzip members."""
+    """Returns a tar.gz of several gzip members. Its only entry inflates to `gib` GiB and would
+    not be kept."""
     head = tarfile.TarInfo(name)
     head.size = gib << 30
     return gzip.compress(head.tobuf(tarfile.GNU_FORMAT)) + QUARTER * (4 * gib) + gzip.compress(bytes(1024))
@@ -100,7 +100,8 @@ def others_are_served(d, data):
         while not stop.is_set():
             put(d, f"b{k}", slow)
 
-    # Just below the limit: a GiB of zeros, a hundred times the archive's size.
+    # Just below the limit: inflates to 1 GiB. Allowed is 1 GiB plus a hundred times the archive's
+    # size.
     slow = hidden(1)
     threads = [threading.Thread(target=flood, args=(k,)) for k in range(6)]
     for t in threads:

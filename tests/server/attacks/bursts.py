@@ -1,8 +1,10 @@
-"""As many kept-alive clients as there are places all ask at the same moment: each gets its answer at once.
+"""As many kept-alive clients as the daemon accepts send a request at the same moment. Each must get
+its answer at once.
 
-The HTTP library looks at what has come only when it is not exactly 128 things (server/http/library/threads.h):
-numbers of clients are tried that fill threads to the brim. The daemon is stopped while they write, so that all
-their requests lie there when it looks. Then bursts go on while a bystander asks.
+A thread of the HTTP library that gets exactly 128 events at once waits again before it handles them
+(server/http/library/threads.h). So the test uses numbers of clients that fill threads to their
+limit. The daemon is stopped while the clients write, so that it finds all requests at once when it
+continues. Then the bursts go on while a bystander makes requests.
 usage: bursts.py EXECUTABLE [CLIENTS...]"""
 import contextlib
 import os

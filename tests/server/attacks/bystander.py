@@ -33,8 +33,8 @@ DRAWING = {"prompt": "a boat", "num_inference_steps": 4, "width": 64, "height": 
 
 
 def real_drawing():
-    """For a daemon with the bundled checkpoint: if the limit is only twice the time, makes
-    drawings long enough to tell that from noise."""
+    """For a daemon with the bundled checkpoint. If PATIENCE is 1, a drawing may take only twice
+    as long as alone. So drawings are made so long that noise cannot double their time."""
     if PATIENCE < 2:
         DRAWING["num_inference_steps"] = 60
 
@@ -74,8 +74,8 @@ def order(daemon):
 
 
 def measure(daemon, rounds=ROUNDS, orders=True):
-    """Makes `rounds` requests each for health, a drawing and, with `orders`, a job, one after
-    the other."""
+    """Makes `rounds` rounds of requests, one after the other: GET /health, a drawing and, with
+    `orders`, a job."""
     times = Times()
     for _ in range(rounds):
         timed(times.health, times.refused, 200, lambda: daemon.get("/health"))

@@ -119,7 +119,8 @@ def drawings(name, daemon, one, other, again):
         judge(name, alone, timed(one.draws))
         ends_in_time(daemon, DRAIN_S, name)
     check(flood.refused > 0, f"{name}: the flood is refused")
-    # 64 requests wait and two callers alternate; each request has 12 steps of 10 ms.
+    # 64 requests of 12 steps of 10 ms wait, and two callers take turns. So Retry-After must be
+    # several seconds.
     print(f"{name}: {flood.refused} refusals, Retry-After up to {flood.longest_s} s")
     check(flood.longest_s >= 3, f"{name}: Retry-After says what the queue takes, not {flood.longest_s} s")
 

@@ -1,6 +1,6 @@
 """Headers that announce files as large as the disk, on a disk of 200 MB (a tmpfs; skipped
-without the right to mount one). They reserve nothing; some of the disk always stays free for
-jobs; a data set that does not fit gets a 507. usage: headers.py LATENTD MODEL"""
+without the right to mount one). The headers alone reserve nothing. Some of the disk always
+stays free for jobs. A data set that does not fit gets a 507. usage: headers.py LATENTD MODEL"""
 import io
 import os
 import shutil

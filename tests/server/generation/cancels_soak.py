@@ -150,7 +150,8 @@ def main(root):
             met.setdefault((phase, how), []).append(hit)
         check(max(calls, default=0) <= 1, f"{max(calls, default=0)} UNet calls after a cancel")
         left, left_stream = (max(c) for c in calls_left.values())
-        # The call in progress, and those until the daemon notices.
+        # Allowed are the call in progress, and the calls until the daemon notices that the client
+        # has left.
         check(max(left, left_stream) <= 3, f"{left} and {left_stream} UNet calls after a client left")
         check(wait_until(lambda: d.open_files() <= before[2] and d.threads() <= before[1], 20),
               f"descriptors {before[2]} -> {d.open_files()}, threads {before[1]} -> {d.threads()}")

@@ -1,5 +1,6 @@
-"""A checkpoint's own defaults, and the daemon's: in every API, in the command line's pictures and in GET /info. A
-client's value counts more, also if it is the built-in default. usage: defaults_http.py EXECUTABLE MODEL"""
+"""The defaults of a checkpoint and those of the daemon: they hold in every API, for the command
+line's pictures, and in GET /info. A value that a client sends takes precedence, even if it
+equals the built-in default. usage: defaults_http.py EXECUTABLE MODEL"""
 import base64
 import json
 import os
@@ -21,7 +22,8 @@ def post(d, path, body, **headers):
 
 
 def checkpoint(folder, defaults):
-    """The bundled checkpoint with another file of defaults; None: without one."""
+    """Makes a copy of the bundled checkpoint with these defaults (None: without a file of
+    defaults). Returns its folder."""
     path = os.path.join(folder, f"model-{len(os.listdir(folder))}")
     os.mkdir(path)
     for name in os.listdir(model):
@@ -89,7 +91,8 @@ def picture_of(d, width, height):
 
 
 def apis(d):
-    """(name, function of whether all is given -> a PNG, what its infotext says if nothing is given)"""
+    """Yields (API, function that draws a PNG, what the PNG's infotext says if no field is
+    given). The function's argument says whether all fields are given."""
     def openai(given):
         more = {"guidance_scale": 7.5, "num_inference_steps": 5, "size": "128x64"} if given else {}
         r = post(d, "/v1/images/generations", {"prompt": "a", **more})

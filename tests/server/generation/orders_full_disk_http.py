@@ -63,7 +63,7 @@ def what_is_drawn_is_written_later(daemon):
     check(daemon.generate({"prompt": "a"}).status == 200, "pictures are drawn all the while")
     r = order(daemon)
     check(r.status == 507 and r.error()["code"] == "disk_full", f"no order is taken: {r.status} {r.body[:200]}")
-    # 3 s are long enough for two more tries.
+    # 3 s are enough for two more attempts to write the picture.
     ended = wait_until(lambda: job(daemon, job_id)["state"] != "running", 3)
     check(not ended, f"it does not fail for that: {job(daemon, job_id)['state']}")
     disk(daemon, False)

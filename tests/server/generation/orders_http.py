@@ -1,5 +1,6 @@
-"""POST /generate?async=1: jobs that draw, with a pipeline without a model. They are accepted,
-cancelled, repeated, timed out, killed, expired. usage: orders_http.py EXECUTABLE"""
+"""POST /generate?async=1: jobs that draw, with a pipeline without a model. Jobs are accepted,
+cancelled, repeated or timed out. They survive a killed daemon, and their pictures expire.
+usage: orders_http.py EXECUTABLE"""
 import json
 import os
 import shutil
@@ -160,8 +161,8 @@ def cancels_and_pauses(folder):
 
 
 def a_pause_that_is_taken_back_ends_no_job(folder):
-    """The pause is taken back before the drawing has stopped, which happens only between two
-    steps."""
+    """Each pause is revoked before the drawing has stopped. That is possible because a drawing
+    stops only between two steps."""
     with Orders(folder, step_ms=100, settings=",images=4") as d:
         running = [d.accepted(num_inference_steps=10) for _ in range(4)]
         check(wait_until(lambda: all(d.state(id) == "running" for id in running)), "all are drawn")
@@ -228,7 +229,8 @@ def column(folder, id, name):
 
 
 def who_only_waited_is_not_to_blame(folder):
-    """A job that waits behind another, while the daemon is killed several times."""
+    """A job that only waits behind another one does not fail, even if the daemon is killed
+    several times."""
     with Orders(folder, step_ms=20) as d:
         first = d.accepted(num_inference_steps=500, priority=3)
         check(wait_until(lambda: d.get(f"/jobs/{first}").json()["step"] > 0), "it is drawn")

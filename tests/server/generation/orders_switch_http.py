@@ -1,7 +1,7 @@
-"""Jobs that draw and PUT /model, with a pipeline without a model. Accepted jobs are finished
-with the checkpoint for which they were accepted, before another replaces it. If the daemon
-stops meanwhile, or starts again with another checkpoint, it draws none of them with that one.
-usage: orders_switch_http.py EXECUTABLE"""
+"""Jobs that draw and PUT /model, with a pipeline without a model. Before another checkpoint
+replaces the loaded one, the accepted jobs are finished with it. No job is ever drawn with a
+checkpoint other than the one for which it was accepted, even if the daemon stops during a
+switch or starts again with another checkpoint. usage: orders_switch_http.py EXECUTABLE"""
 import json
 import os
 import shutil
@@ -72,7 +72,8 @@ def prepare():
 
 
 def what_was_accepted_is_finished(old, new):
-    """Eight jobs are drawn at a time until they are cancelled; the others wait."""
+    """A switch waits for all accepted jobs. Eight of them are drawn at a time until they are
+    cancelled, and the others wait."""
     with Switched(prepare(), old) as d:
         paused = d.accepted(num_inference_steps=999)
         check(wait_until(lambda: d.job(paused)["step"] > 0), "one is drawn")
@@ -118,7 +119,8 @@ def one_that_comes_too_late(d, id, old, new):
 
 
 def a_load_that_fails():
-    """The old checkpoint was unloaded, so it is loaded again."""
+    """If the new checkpoint cannot be loaded, the old one, which was unloaded before, is loaded
+    again."""
     with Switched(prepare(), HEAVY) as d:
         ids = [d.accepted(seed=i) for i in range(9)]
         long = d.accepted(**ENDLESS)
@@ -160,7 +162,8 @@ def what_waits_has_not_ended():
 
 
 def it_stops_meanwhile():
-    """Also while a client waits for the end of the switch."""
+    """The daemon is told to stop while a switch waits for jobs, and while a client waits for the
+    end of the switch."""
     folder = prepare()
     with Switched(folder, OLD) as d:
         ids = [d.accepted(seed=i, **ENDLESS) for i in range(10)]

@@ -91,7 +91,7 @@ static void pictures_age_by_time_that_passes(void) {
     printf("compared: a picture stays for %d s whatever the clock is set to, and no longer\n",
         MAX_AGE_S);
 
-    /* After a restart only the system's clock is left. */
+    /* After a restart the ages of pictures are known only from the system's clock. */
     results_ages_finish(&ages);
     set_s += MAX_AGE_S;
     results_sweep(queue, &options, &ages);

@@ -44,7 +44,7 @@ static bool is_whole(struct bodies *bodies, struct body *body, size_t wanted) {
     return whole;
 }
 
-/* A body counts with the bytes received and up to a MiB more, but never more than it announced. */
+/* A body is counted as the bytes received plus up to a MiB, but never as more than it announced. */
 static void what_has_come_is_counted(void) {
     static const size_t sizes[] = { 1, 100, 4096, 70000, 3 * MIB / 2, 3 * MIB };
     struct bodies *bodies = make();

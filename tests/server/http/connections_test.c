@@ -61,8 +61,8 @@ static void note(void *watched) {
     sem_post(&gone);
 }
 
-/* Clients leave one after the other in the same place. Polling ten times a second would report only
- * ten of them per second. */
+/* Clients that leave one after the other in the same place are each reported at once. Polling ten
+ * times a second would report only ten of them per second. */
 static void who_leaves_is_reported_at_once(void) {
     enum { CLIENTS = 20 };
     struct connections *connections;

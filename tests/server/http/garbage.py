@@ -10,7 +10,7 @@ from daemon import Daemon, check, done, generate_bytes, wait_until  # noqa: E402
 
 KINDS = 200
 GROWTH_MAX_KB = 1024  # growth of resident memory over all rounds
-GROWTH_MAX_KB_ASAN = 65536  # it holds back freed memory
+GROWTH_MAX_KB_ASAN = 65536  # AddressSanitizer holds back freed memory
 
 VALID = {"prompt": "a cat", "negative_prompt": "b", "width": 64, "height": 64,
          "num_inference_steps": 3, "guidance_scale": 7.5, "seed": 1, "num_images": 1,
@@ -77,7 +77,7 @@ MAKERS = [wrong_field, flipped_body, cut_body, nested, random_bytes, random_body
 
 
 def throw(d, data):
-    """Sends, reads what comes at once, and leaves."""
+    """Sends the bytes, reads what is answered at once, and disconnects."""
     with d.connect() as s:
         s.settimeout(0.05)
         try:

@@ -135,8 +135,9 @@ ROWS = [
 
 
 def check_lengths(d, folder):
-    """Invalid lengths, among clients whose heads are incomplete. Each gets exactly its own
-    answer, in the form of its path's API, and a line in the access log."""
+    """Clients send invalid lengths while other clients' heads are incomplete. Each client gets
+    exactly its own answer, in the form of its path's API. Each refused request has a line in
+    the access log."""
     waiting = [d.connect() for _ in range(40)]
     for i, s in enumerate(waiting):
         s.sendall(b"GET /health HTTP/1.1\r\n" + H + b"X-Request-Id: waits-%d\r\n" % i)

@@ -1,7 +1,7 @@
 """The cost of HTTP, JSON, the queue and the engine, without the models. Clients keep requests in
-flight at a daemon whose steps do nothing. Prints microseconds per image and step: the
-daemon's processor time, and by the clock (which includes the clients' own work on the same
-processors). The limit is 50. usage: http_bench.py FAKE_LATENTD [REQUESTS [IN_FLIGHT]]"""
+flight at a daemon whose steps do nothing. Prints microseconds per image and step, as the
+daemon's processor time and as wall-clock time (which includes the clients' own work on the
+same processors). The limit is 50. usage: http_bench.py FAKE_LATENTD [REQUESTS [IN_FLIGHT]]"""
 import os
 import re
 import sys
@@ -16,8 +16,8 @@ ROWS = [(4, "latent", 1), (25, "latent", 1), (25, "latent", 8), (25, "png", 1)]
 
 
 def processor_seconds(pid):
-    """Returns the processor time of all its threads; /proc/PID/stat has only hundredths of a
-    second."""
+    """Returns the processor time of all threads of the process. It is not read from
+    /proc/PID/stat, which has only hundredths of a second."""
     tasks = f"/proc/{pid}/task"
     nanoseconds = 0
     for task in os.listdir(tasks):
@@ -41,7 +41,7 @@ def exchange(s, data):
 
 
 def measure(d, data, requests, in_flight):
-    """Returns the seconds per request: the daemon's processor time, and by the clock."""
+    """Returns the seconds per request, as the daemon's processor time and as wall-clock time."""
     def client():
         with d.connect() as s:
             for _ in range(requests // in_flight):

@@ -1,6 +1,6 @@
-"""Clients that are slow on purpose. The HTTP library's own timeout detects only silence. These
-send a byte now and then and must still lose their connection, while others are served. usage:
-slow_clients.py EXECUTABLE"""
+"""Clients that are slow on purpose. The HTTP library's own timeout detects only silence. Clients
+that send a byte now and then must still lose their connection, and others are served
+meanwhile. usage: slow_clients.py EXECUTABLE"""
 import os
 import select
 import sys

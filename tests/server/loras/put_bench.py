@@ -1,7 +1,8 @@
-"""Measures how long it takes over HTTP until a LoRA of rank 16 can be used: the time from the
-last byte of a PUT to its answer, without the fsync, and how much longer the first request
-that names it takes than the second. The limit is 50 ms for a checkpoint of SD-1.5's size,
-where the LoRA file has 6.4 MB. usage: put_bench.py LATENTD MODEL [TIMES [SERVE_OPTION...]]"""
+"""Measures how long it takes over HTTP until a LoRA of rank 16 can be used. This is the time
+from the last byte of a PUT to its answer, without the fsync, plus the time that the first
+request with the LoRA takes longer than the second. The limit is 50 ms for a checkpoint of
+SD-1.5's size, where the LoRA file has 6.4 MB. usage: put_bench.py LATENTD MODEL [TIMES
+[SERVE_OPTION...]]"""
 import json
 import os
 import statistics

@@ -118,8 +118,9 @@ static void heads_and_parts_have_limits(void) {
     free(body);
 }
 
-/* 32 MiB without a part: first of text before the first boundary, which is searched byte by byte,
- * then of header lines. Both must be refused early, and parsing must not take quadratic time. */
+/* Two bodies of 32 MiB without a part: one of text without a boundary, which is searched byte by
+ * byte, and one of header lines. Each must be refused early, and parsing must not take quadratic
+ * time. */
 static void there_is_a_part_soon(void) {
     static const char *const bodies[][2] = { { "", "-" }, { "--xYz\r\n", "a\n" } };
     const size_t size = 32 << 20;

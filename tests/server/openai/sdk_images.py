@@ -101,7 +101,8 @@ def edits(d, client):
     fields = dict(prompt=prompt, init_image=base64.b64encode(file.getvalue()).decode(),
                   mask_image=base64.b64encode(white_file.getvalue()).decode(), **extra)
     check((edited == pixels(native(d, **fields))).all(), "as POST /generate with a white mask")
-    # Without a mask, as a list of pictures (the newer models' form), resized, at another strength.
+    # An edit without a mask: the picture is sent as a list (the newer models' form), resized, and
+    # drawn at another strength.
     alone = client.images.edit(image=[("a.png", file.getvalue())], prompt=prompt, size="64x128",
                                input_fidelity="high", extra_body=extra)
     check(alone.size == "64x128", alone.size)

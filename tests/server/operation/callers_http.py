@@ -1,8 +1,8 @@
 """Two callers, each with an API key. On every route and query that takes an id, one caller's
 requests and jobs look to the other as if they did not exist, and each caller has its own
 Idempotency-Keys. A third caller, an operator with the right to all jobs, sees and controls
-both callers' jobs. The routes come from GET /openapi.json: a route with an id, a query or a
-POST that this test does not know makes it fail. usage: callers_http.py EXECUTABLE"""
+both callers' jobs. The routes come from GET /openapi.json. The test fails if it does not know
+a route with an id, a query, or a POST route. usage: callers_http.py EXECUTABLE"""
 import json
 import os
 import re
@@ -123,7 +123,7 @@ def routes_with_ids(paths, alice, bob, ids):
 
 
 def drawings_are_their_callers(alice, bob):
-    """Both callers use the same X-Request-Id."""
+    """Two callers draw with the same X-Request-Id, and each can cancel only its own drawing."""
     answers = {}
 
     def draw(caller):
@@ -198,7 +198,8 @@ def keys_are_their_callers(alice, bob, file, model):
             check(r.status in (200, 202), f"{path}: {caller.name}: {r.status} {r.body[:300]}")
             answers.append(r.json().get("id"))  # a job's id, or the request's
         check(answers[:2] == answers[2:] and answers[0] != answers[1], f"{path}: {answers}")
-        # Only bob's own earlier request makes another body with his key an error.
+        # Another body with this key is an error for bob, but only because of bob's own earlier
+        # request.
         other = bob.ask("POST", path, {**body(bob), "seed": 99}, Idempotency_Key=key)
         check(other.status == 409 and f"Idempotency-Key {key} was sent before" in other.json()["error"]["message"],
               f"{path}: another body: {other.status} {other.body[:300]}")
@@ -238,7 +239,7 @@ def names_are_everybodys(alice, bob, trained, tuned):
 
 
 def an_operator_has_all(paths, alice, operator, ids):
-    """A key with the right to all jobs gets the same answers as alice."""
+    """A key with the right to all jobs gets the same statuses as alice."""
     rows = 0
     for path, methods in paths.items():
         if "{" not in path or path in SHARED or path.endswith("/events") or "get" not in methods:

@@ -167,8 +167,8 @@ def handed_over(folder, sockets, extra=(), watchdog_us=200000):
 
 
 def out_of_the_way(family):
-    """Returns a socket with a descriptor of 20 or more, so that it does not collide with those
-    from 3 on."""
+    """Returns a socket with a descriptor of 20 or more, so that it does not collide with the
+    descriptors from 3 on that the daemon gets."""
     with socket.socket(family) as s:
         return socket.socket(fileno=fcntl.fcntl(s.fileno(), fcntl.F_DUPFD, 20))
 

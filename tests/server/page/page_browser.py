@@ -78,7 +78,7 @@ def drawn_by(d, **fields):
 def draws_by_keyboard(d, p):
     p.start()
     p.run("document.activeElement.blur();")
-    for _ in range(5):  # the page's name, two rooms, the prompt
+    for _ in range(5):  # stops: page name, two rooms, the prompt
         p.press("tab")
         if p.run('return document.activeElement.name === "prompt";'):
             break

@@ -9,8 +9,8 @@ PAGE = 4096
 
 
 class Disk:
-    """The watched folder `root`. The daemon is started with `under`. At first all its contents
-    count as synced."""
+    """The watched folder `root`. Start the daemon with the command that under() returns. At
+    first all contents of the folder count as synced."""
 
     def __init__(self, library, root):
         self.library, self.root = library, root

@@ -1,8 +1,7 @@
 """What the daemon has acknowledged must survive a power cut, whether all unsynced data are left,
-none, or some (disk.py). Without a model: jobs and their results. With the bundled checkpoint:
-adapters, data sets, keys, a training job's checkpoints, its adapter, a fine-tuned model.
-usage: power_cut.py LIBRARY EXECUTABLE [MODEL [SEED]] (with a model the second list, else the
-first)"""
+none, or some (disk.py). Without MODEL it tests jobs and their results. With MODEL, the
+bundled checkpoint, it tests adapters, data sets, keys, and a training job's checkpoints,
+adapter and fine-tuned model. usage: power_cut.py LIBRARY EXECUTABLE [MODEL [SEED]]"""
 import io
 import itertools
 import json

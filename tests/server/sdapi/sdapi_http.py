@@ -47,7 +47,7 @@ def lists(d):
     check(all(set(s) == {"name", "label", "aliases", "default_rho", "need_inner_model"} for s in schedulers),
           f"{schedulers[0]}")
     check({"automatic", "karras", "sgm_uniform"} <= {s["name"] for s in schedulers}, f"{schedulers}")
-    for sampler in names:  # txt2img accepts each of them
+    for sampler in names:  # txt2img must accept every sampler
         r = txt2img(d, {"sampler_name": sampler, "send_images": False})
         check(r.status == 200, f"{sampler}: {r.status} {r.body[:200]}")
     models = d.get("/sdapi/v1/sd-models").json()
@@ -86,7 +86,8 @@ def answers(d):
     check(back["info"] == info["infotexts"][1], f"{back['info']}")
     check(back["parameters"]["Seed"] == "8" and back["parameters"]["Size-1"] == "64", f"{back['parameters']}")
     check(json.loads(back["items"]["latentd"])["scheduler"]["use_karras_sigmas"] is True, f"{back['items']}")
-    # The same seed in a request of its own, and through POST /generate.
+    # The second picture is drawn again by a request of its own with the same seed, and by POST
+    # /generate.
     one = txt2img(d, {"prompt": "a cat, sitting", "negative_prompt": "a dog", "seed": 8, "sampler_name": "DPM++ 2M",
                       "cfg_scale": 6.5, "override_settings": {"CLIP_stop_at_last_layers": 2}}).json()
     check(pixels(one["images"][0]) == pixels(a["images"][1]), "picture k is the picture of seed + k")
@@ -265,8 +266,8 @@ def progress_and_interrupt(executable):
 
 
 def large_pictures_that_wait(executable):
-    """Inpaints in pictures of 4096x4096 px. Four of them fill the memory for kept pictures: a
-    fifth is refused, and accepted once another has ended."""
+    """Inpaints in pictures of 4096x4096 px. Four requests fill the memory for kept pictures. A
+    fifth is refused, and is accepted once one of the four has ended."""
     def square(side, first):
         rows = [first + bytes(3 * side - 3)] + [bytes(3 * side)] * (side - 1)
         return base64.b64encode(png_of_rows(side, rows)).decode()

@@ -55,8 +55,8 @@ def pixels(png):
 
 
 class Truth:
-    """What each request draws in a daemon of its own: {(checkpoint, request, file or None):
-    latents}, and the same for the pictures."""
+    """What each request draws in a daemon that does nothing else. `latents` and `pictures` are
+    {(checkpoint, index of the request, index of the adapter's file or None): result}."""
 
     def __init__(self, root):
         self.latents, self.pictures = {}, {}

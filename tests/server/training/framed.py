@@ -34,7 +34,8 @@ def scenes():
         scene["prompt"], _ = captions.caption(scene, draw, whole=True)
         scene["seed"] = len(trained) + 100 * len(held_out)
         key = " ".join((scene["sky"], ground, scene["colour"], scene["place"]))
-        # The rule of share/tiny-sd/train/scenes.py: the checkpoint was not trained on these.
+        # share/tiny-sd/train/scenes.py has the same rule, so the checkpoint was not trained on the
+        # held-out scenes.
         kept = held_out if zlib.crc32(key.encode()) % 10 == 0 else trained
         if len(kept) < (HELD_OUT if kept is held_out else TRAINED):
             kept.append(scene)

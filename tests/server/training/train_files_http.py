@@ -1,5 +1,5 @@
 """The files of a training job over HTTP: metrics, plot, checkpoints that can be used by name,
-the adapter's file, events; and which of them are deleted with the job. usage:
+the adapter's file and events. Also checks which files are deleted with the job. usage:
 train_files_http.py EXECUTABLE MODEL"""
 import glob
 import json
@@ -72,8 +72,8 @@ def events_name_checkpoints(d, id):
 
 
 def rates_are_those_that_are_used(d):
-    """The reported rates are those used: one for each group with its own rate, multiplied by 2
-    (the batch) with scale_lr."""
+    """The reported learning rates are those that are used. There is one for each group with its
+    own rate. With scale_lr all are multiplied by the batch size, 2."""
     id = d.start(name="groups", max_train_steps=2, scale_lr=True,
                  parameter_groups=[{"pattern": "attn1", "learning_rate": 5e-4}])
     d.wait(id)

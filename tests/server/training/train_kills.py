@@ -1,6 +1,6 @@
 """One training job whose daemon is killed KILLS times at random moments and started again each
-time: the adapter must have the bytes, and the metrics the losses, of an undisturbed job.
-usage: train_kills.py EXECUTABLE MODEL KILLS [SEED]"""
+time. The adapter must have the same bytes as that of an undisturbed job, and the metrics the
+same losses. usage: train_kills.py EXECUTABLE MODEL KILLS [SEED]"""
 import json
 import os
 import random

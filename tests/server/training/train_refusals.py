@@ -365,8 +365,8 @@ def data_sets_refused_at_once(d, messages):
 
 
 def too_large_to_be_decoded_at_once(d, messages):
-    """For so many pixels only the files' headers are read before the job is accepted. The job
-    then fails before its first step."""
+    """Pictures with so many pixels are not decoded before the job is accepted; only the files'
+    headers are read. The job then fails before its first step."""
     make_folder("large", {f"{i}.{end}": data for i in range(2)
                           for end, data in (("png", head(8000, 8000)), ("txt", b"a picture"))})
     job = d.wait(d.start(dataset="large"), "failed")

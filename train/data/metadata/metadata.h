@@ -37,8 +37,8 @@ bool metadata_parse_csv(const char *file, size_t size, const struct metadata_col
     struct metadata *out, struct error *err) __attribute__((warn_unused_result));
 void metadata_finish(struct metadata *metadata);
 
-/* Checks by its form that a path from a file or an archive stays below its base folder. It must not
- * be absolute, and have no "..", no empty or "." part, no NUL (in `length` bytes) and no control
+/* Checks by its form that a path from a file or an archive stays below its base folder. The path
+ * must be relative, with no "..", no empty or "." part, no NUL (in `length` bytes) and no control
  * characters. It must be UTF-8 of at most DATASET_PATH_MAX_BYTES. */
 bool data_path_check(const char *path, size_t length, struct error *err)
     __attribute__((warn_unused_result));
