@@ -21,8 +21,13 @@ static const struct {
               "device: Device|null, implementations: {*: string}|null, loras: LorasSummary|null, "
               "queue: {depth: integer, max: integer}, limits: Limits}" },
     { "EngineState", "'loading'|'ready'|'failed'|'stopping'" },
+    /* generate_defaults_json */
+    { "Defaults", "{negative_prompt?: string, width?: integer, height?: integer, "
+                  "num_inference_steps: integer, guidance_scale: number, guidance_rescale: number, "
+                  "clip_skip: integer, long_prompt: string, vae_tiling: string}" },
     { "LoadedModel", "{name: string, device: string, dtype: string, activation_dtype: string, "
-                     "default_width: integer, default_height: integer, max_tokens: integer, "
+                     "default_width: integer, default_height: integer, "
+                     "defaults: Defaults, max_tokens: integer, "
                      "max_batch_rows: integer, default_scheduler: string|null, "
                      "default_scheduler_options: {*: Option}|null, prediction_type: string, "
                      "needs_mask_image: boolean, safety_checker: boolean, load_s: number, "
