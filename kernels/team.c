@@ -8,9 +8,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define UNWINDER_STACK_BYTES (256 << 10)
+
+static void *just_exit(void *unused) {
+    (void)unused;
+    pthread_exit(NULL);
+}
+
+/* The first pthread_exit of a process loads the unwinder, and aborts if there is no memory for it.
+ * Loads it in a thread with a small stack, before the stacks of a team take the memory. */
+static bool load_unwinder(struct error *err) {
+    pthread_attr_t small;
+    pthread_t thread;
+    int failed = pthread_attr_init(&small);
+    if (!failed) {
+        (void)pthread_attr_setstacksize(&small, UNWINDER_STACK_BYTES);
+        failed = pthread_create(&thread, &small, just_exit, NULL);
+        pthread_attr_destroy(&small);
+    }
+    if (!failed)
+        pthread_join(thread, NULL);
+    return !failed ||
+           error_set(err, ERROR_NO_MEMORY, "the system gives no thread: %s", strerror(failed));
+}
+
 /* The body of a thread that is only tried. Waits until all of them exist, then ends with
- * pthread_exit, as the threads of a team do. The first pthread_exit of a process loads the
- * unwinder, and aborts if there is no memory for it. */
+ * pthread_exit, as the threads of a team do. */
 static void *wait_for_the_others(void *gate) {
     pthread_mutex_lock(gate);
     pthread_mutex_unlock(gate);
@@ -48,7 +71,7 @@ bool team_start(struct error *err) {
     /* The first check is for what the trial itself loads, the second for what the team takes
      * besides stacks. */
     const bool ok = available_headroom(TEAM_HEADROOM_BYTES, "starting threads", err) &&
-                    try_threads(others, threads, err) &&
+                    (others == 0 || load_unwinder(err)) && try_threads(others, threads, err) &&
                     available_headroom(TEAM_HEADROOM_BYTES, "starting threads", err);
     free(threads);
     if (!ok)
