@@ -21,29 +21,31 @@ struct access_options {
 /* Rows for a table of options. `a` is a member of T, of type struct access_options. */
 #define ACCESS_OPTION_ROWS(T, a)                                                                   \
     { "listen", 0, "HOST:PORT|unix:PATH",                                                          \
-        "address to listen on [127.0.0.1:8188, or the socket that systemd\n"                       \
-        "hands over], where port 0 takes any free one; or a unix socket, of\n"                     \
-        "which the file is removed at the end. Beyond this machine only with\n--api-keys",         \
+        "address to listen on; port 0: any free port [127.0.0.1:8188, or\n"                        \
+        "the socket that systemd hands over]. The file of a unix socket is\n"                      \
+        "removed at the end. An address that other machines can reach needs\n"                     \
+        "--api-keys",                                                                              \
         .to = OPTION_TO_TEXT(T, a.address) },                                                      \
         { "socket-mode", 0, "OCTAL", "permissions of the unix socket [600]",                       \
             .to = OPTION_TO_TEXT(T, a.socket_mode) },                                              \
         { "api-keys", 0, "FILE",                                                                   \
-            "of keys (see latentd key), one of which every request then carries\n"                 \
-            "[the credential api-keys, where systemd hands one over; else none]",                  \
+            "API keys (see latentd key); every request must then carry one\n"                      \
+            "[systemd's credential api-keys if there is one, else no keys]",                       \
             .to = OPTION_TO_TEXT(T, a.api_keys) },                                                 \
         { "insecure-no-tls", 0, NULL,                                                              \
-            "listen beyond this machine, though keys, prompts and pictures travel\n"               \
-            "as plain text",                                                                       \
+            "allow an address that other machines can reach, although keys,\n"                     \
+            "prompts and pictures are sent unencrypted",                                           \
             .to = OPTION_TO_FLAG(T, a.no_tls) },                                                   \
         { "host", 0, "NAME",                                                                       \
-            "by which clients know this daemon, besides localhost and addresses;\n"                \
-            "as often as there are names",                                                         \
+            "a host name that clients use for this daemon, besides localhost\n"                    \
+            "and IP addresses; may be repeated",                                                   \
             .repeats = true },                                                                     \
         { "cors-origin", 0, "ORIGIN",                                                              \
-            "such as https://app.example, whose pages may call; as often as there\nare origins",   \
+            "allow web pages of this origin to call the daemon, such as\n"                         \
+            "https://app.example; may be repeated",                                                \
             .repeats = true },                                                                     \
     {                                                                                              \
-        "access-log", 0, "FILE", "to which a line of JSON is added for each request; - prints it", \
+        "access-log", 0, "FILE", "append a line of JSON for each request; - is standard output",   \
             .to = OPTION_TO_TEXT(T, a.access_log)                                                  \
     }
 

@@ -1,7 +1,7 @@
 /* Times each part of a picture on one checkpoint: load, text encoder, UNet step, VAE decode. Each
  * part's rate is also given as a share of the rate of a large matrix product, measured in the same
- * run with the same code and dtype. Seconds depend on the machine and on its other processes; the
- * share can be compared. */
+ * run with the same code and dtype. Seconds depend on the machine and on its other processes;
+ * shares can be compared between machines and runs. */
 #include "command/command.h"
 
 #include "base/limits.h"
@@ -56,7 +56,8 @@ struct bench {
     struct vae *vae;
     double load_s, peak_flops_per_s, peak_memory_bytes;
     bool has_figures;
-    struct device_figures figures; /* the picture's own: taken before the peak product */
+    struct device_figures figures; /* what the picture takes: read before the matrix product of
+    measure_peak allocates anything */
     int64_t latent_h, latent_w;
     struct measurement parts[3];
 };
@@ -109,7 +110,8 @@ static void buffers_release(struct bench *b) {
     b->buffer_count = 0;
 }
 
-/* One call of a part. If the device can record, the second call is recorded and replayed from the
+/* A part as a function and its argument. If the device can record, the second call is recorded and
+ * replayed from the
  * third call on. */
 struct part {
     void (*run)(struct compute *c, void *user);
@@ -330,7 +332,7 @@ static double peak_memory_bytes(void) {
 
 /* Returns the part's rate as a share of the matrix product's rate. The operations counted are those
  * of the plain algorithm. A faster algorithm (Winograd) needs fewer, so the share may come out
- * above 1. It would mislead then, and -1 is returned instead. */
+ * above 1. Such a share would mislead, so -1 is returned instead. */
 static double share_of_peak(const struct bench *b, const struct measurement *m) {
     const double share = m->flops / m->median_s / b->peak_flops_per_s;
     return share <= 1 ? share : -1;
@@ -363,9 +365,9 @@ static void print_table(const struct bench *b) {
     printf("%-14s %10s %10s %10s %12.1f %7.0f%%\n", "matmul peak", "", "", "",
         b->peak_flops_per_s * 1e-9, 100.0);
     if (!all_shares)
-        printf(
-            "-: faster than the product, by an algorithm with fewer operations than are counted, "
-            "or because the machine was disturbed\n");
+        printf("-: faster than the matrix product. Either the algorithm needs fewer operations "
+               "than are "
+               "counted, or other processes slowed the product\n");
     printf("peak memory    %10.2f GB\n", b->peak_memory_bytes * 1e-9);
     if (b->has_figures)
         printf("%s: weights %.2f GB, activations %.2f GB, %.2f GB in use by all processes\n",
@@ -411,11 +413,11 @@ static const struct option_spec table[] = {
     OPTION_MODEL_ROW(struct bench_options, model_path),
     OPTION_SIZE_ROW("width", struct bench_options, width),
     OPTION_SIZE_ROW("height", struct bench_options, height),
-    { "steps", 0, "N", "UNet steps to take the median of [5]",
+    { "steps", 0, "N", "number of UNet steps; their median time is printed [5]",
         .to = OPTION_TO_INT(struct bench_options, steps, 1, BENCH_MAX_STEPS) },
     OPTION_DEVICE_ROW(struct bench_options, device),
     OPTION_DTYPE_ROW(struct bench_options, dtype),
-    { "no-graphs", 0, NULL, "launch every kernel of a step by itself (GPU)",
+    { "no-graphs", 0, NULL, "launch each kernel of a step separately (GPU)",
         .to = OPTION_TO_FLAG(struct bench_options, no_recordings) },
     { "json", 0, NULL, "print JSON instead of a table",
         .to = OPTION_TO_FLAG(struct bench_options, json) },
@@ -425,8 +427,8 @@ static const struct option_spec table[] = {
 static const struct command_help help = {
     "latentd bench --model PATH [options]",
     "Times the parts of one picture with guidance (two UNet rows) on this machine: checkpoint\n"
-    "load, text encoder, UNet step, VAE decode; each also as a share of the rate of a large\n"
-    "matrix product that is measured in the same run.",
+    "load, text encoder, UNet step, VAE decode. Also prints the rate of each part as a share of\n"
+    "the rate of a large matrix product, which is measured in the same run.",
     "  latentd bench --model share/tiny-sd\n"
     "  latentd bench --model stable-diffusion-v1-5/ --dtype f32 --steps 3 --json",
 };

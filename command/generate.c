@@ -36,16 +36,16 @@ struct run {
 /* request_flags() and scheduler_flags() come after these. */
 static const struct option_spec own_options[] = {
     OPTION_MODEL_ROW(struct run, load.model_path),
-    { "prompt", 0, "TEXT", "what to draw; - reads it from standard input" },
-    { "prompt-file", 0, "FILE", "reads it from a file" },
+    { "prompt", 0, "TEXT", "the prompt; - reads it from standard input" },
+    { "prompt-file", 0, "FILE", "read the prompt from a file" },
     { "out", 'o', "FILE.png",
-        "the picture, a JPEG if it ends in .jpg, WebP if in .webp;\n"
-        "several go to FILE-0.png, FILE-1.png, ...; - is standard output" },
+        "file to write: JPEG for .jpg, WebP for .webp, else PNG. Several\n"
+        "pictures go to FILE-0.png, FILE-1.png, ...; - is standard output" },
     { "lora", 0, "NAME|FILE[:W[:TW]]",
-        "an adapter, its weight and that for the text encoder [1, the same],\n"
-        "as often as there are; a name is one in --lora-dir",
+        "an adapter: a file, or a name in --lora-dir. W is its weight [1],\n"
+        "TW its weight for the text encoder [W]; may be repeated",
         .repeats = true },
-    { "lora-dir", 0, "FOLDER", "of adapters NAME.safetensors",
+    { "lora-dir", 0, "FOLDER", "folder of adapters NAME.safetensors",
         .to = OPTION_TO_TEXT(struct run, load.adapters.folder) },
     OPTION_DTYPE_ROW(struct run, load.dtype),
     OPTION_SAFETY_CHECKER_ROW(struct run, load.safety_checker),
@@ -55,18 +55,20 @@ static const struct option_spec own_options[] = {
     { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file",
         .to = OPTION_TO_TEXT(struct run, init_latents) },
     { "prompt-embeds", 0, "FILE",
-        "instead of a prompt, the tensor \"prompt_embeds\" of this safetensors\n"
-        "file, and \"negative_prompt_embeds\" if it has one",
+        "use the tensor \"prompt_embeds\" of this safetensors file instead of\n"
+        "a prompt, and \"negative_prompt_embeds\" if the file has it",
         .to = OPTION_TO_TEXT(struct run, prompt_embeds) },
-    { "embeddings-dir", 0, "FOLDER", "of textual inversion NAME.safetensors, which texts name",
+    { "embeddings-dir", 0, "FOLDER",
+        "folder of textual inversions NAME.safetensors, which prompts can\n"
+        "name",
         .to = OPTION_TO_TEXT(struct run, load.embeddings_dir) },
-    { "init-image", 0, "FILE", "begin with this PNG or JPEG, not with noise; - is standard input",
+    { "init-image", 0, "FILE", "start from this PNG or JPEG, not from noise; - is standard input",
         .to = OPTION_TO_TEXT(struct run, init_image) },
-    { "mask-image", 0, "FILE", "draw anew what is white in it; - as with --init-image",
+    { "mask-image", 0, "FILE", "draw only the part that is white in it; - is standard input",
         .to = OPTION_TO_TEXT(struct run, mask_image) },
-    { "repeat", 0, "N", "draw the same request N times and say how long each took [1]",
+    { "repeat", 0, "N", "draw the same request N times and print the time of each [1]",
         .to = OPTION_TO_INT(struct run, repeat, 1, REPEAT_MAX) },
-    { "quiet", 'q', NULL, "say nothing but warnings and errors",
+    { "quiet", 'q', NULL, "print only warnings and errors",
         .to = OPTION_TO_FLAG(struct run, quiet) },
     { 0 },
 };
@@ -78,7 +80,8 @@ _Static_assert(
 
 static const struct command_help help = {
     "latentd generate --model PATH --prompt TEXT -o FILE.png [options]",
-    "Loads a checkpoint, draws, writes PNG files and ends. (latentd serve keeps it loaded.)",
+    "Loads a checkpoint, draws, writes the pictures and ends. (latentd serve keeps the\n"
+    "checkpoint loaded.)",
     "  latentd generate --model share/tiny-sd --prompt 'a red house on green hills' \\\n"
     "      --guidance-scale 2.5 -o house.png\n"
     "  latentd generate --model sd15.safetensors --prompt 'a cat' --steps 30 \\\n"

@@ -23,21 +23,21 @@ struct settings {
 };
 
 static const struct option_spec table[] = {
-    { "api-keys", 0, "FILE", "to which its digest is added; made if it is not there", true,
+    { "api-keys", 0, "FILE", "file to which the key's digest is added; created if missing", true,
         OPTION_TO_TEXT(struct settings, file) },
     { "may", 0, "RIGHTS",
-        "what it may do beyond others: priority (above 0), all-jobs (see and\n"
-        "control those of every key), or both with a comma [nothing]",
+        "extra rights of the key: priority (request priorities above 0),\n"
+        "all-jobs (see and control the jobs of every key), or both with a\n"
+        "comma between them [none]",
         .to = OPTION_TO_TEXT(struct settings, may) },
     { 0 },
 };
 
 static const struct command_help help = {
     "latentd key NAME --api-keys FILE",
-    "Makes an API key of 256 random bits and prints it, once: only its SHA-256 is kept, in a line\n"
-    "`NAME SHA256 RIGHTS` of the file. A daemon reads the file when it starts. Logs call the "
-    "key's\n"
-    "holder NAME. To take a key away, delete its line and restart the daemon.",
+    "Makes an API key of 256 random bits and prints it once. Only its SHA-256 is stored, in a\n"
+    "line `NAME SHA256 RIGHTS` of the file. The daemon reads the file when it starts. Logs show\n"
+    "NAME for the key's holder. To revoke a key, delete its line and restart the daemon.",
     "  latentd key alice --api-keys /etc/latentd/api-keys\n"
     "  latentd key operator --may priority,all-jobs --api-keys /etc/latentd/api-keys\n"
     "  curl -s localhost:8188/info -H 'Authorization: Bearer KEY'\n"

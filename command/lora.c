@@ -17,18 +17,17 @@
 
 static const struct option_spec table[] = {
     { "lora", 0, "FILE[:W[:TW]]",
-        "a LoRA file, or a folder that peft wrote; as often as wanted.\n"
-        "weight W is 1 unless given, the text encoder's TW is W" },
+        "a LoRA file, or a folder that peft wrote; may be repeated. W is\n"
+        "its weight [1], TW its weight for the text encoder [W]" },
     { 0 },
 };
 
 static const struct command_help help = {
     .usage = "latentd lora merge CHECKPOINT OUT --lora FILE[:WEIGHT[:TEXT_WEIGHT]] ...",
     .summary =
-        "Writes CHECKPOINT with adapters merged into its weights to OUT: a folder or a single\n"
-        "file, as CHECKPOINT is. Sums run in f32 and are rounded once, to the dtype of each "
-        "tensor;\n"
-        "what no adapter changes is as it was.",
+        "Merges adapters into the weights of CHECKPOINT and writes the result to OUT: a folder\n"
+        "or a single file, like CHECKPOINT. Sums are computed in f32 and rounded once, to the\n"
+        "dtype of each tensor. Tensors that no adapter changes stay the same.",
     .examples = "  latentd lora merge share/tiny-sd snowy --lora snow.safetensors:0.8\n"
                 "  latentd lora merge sd15.safetensors out.safetensors \\\n"
                 "      --lora style.safetensors:0.7 --lora other.safetensors:-0.3:0\n",

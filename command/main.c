@@ -51,8 +51,9 @@ static void print_help(FILE *out) {
  *
  * By default GNU OpenMP's threads spin for about a millisecond at every barrier. If another process
  * uses the processors too, each barrier waits for a thread that is not scheduled, while the
- * spinning threads use up the processor time that it needs. A picture of one second took forty in
- * this case. The library reads this setting before main, so the program must be started again. */
+ * spinning threads use up the processor time that it needs. In such a case, a picture that normally
+ * takes one second took forty. The library reads this setting before main, so the program must be
+ * started again. */
 static void start_with_short_spin(char **argv) {
     char path[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))

@@ -43,12 +43,13 @@ struct settings {
 static const struct option_spec table[] = {
     OPTION_MODEL_ROW(struct settings, engine.pipeline.model_path),
     { "model-root", 0, "FOLDER",
-        "of checkpoints that PUT /model switches to: every diffusers folder\n"
-        "and .safetensors file below it, by name [none]",
+        "checkpoints that PUT /model can switch to by name: all diffusers\n"
+        "folders and .safetensors files in this folder or below it [none]",
         .to = OPTION_TO_TEXT(struct settings, engine.model_root) },
     OPTION_TOKENIZER_ROW(struct settings, engine.pipeline.tokenizer_dir),
     { "config", 0, "FILE",
-        "of JSON whose keys are options without dashes; the command line\ncounts more",
+        "JSON file with options; keys are the names without dashes.\n"
+        "Options on the command line override the file",
         .to = OPTION_TO_TEXT(struct settings, config), .holds_options = true },
     ACCESS_OPTION_ROWS(struct settings, access),
     OPTION_DEVICE_ROW(struct settings, engine.pipeline.device),
@@ -56,90 +57,94 @@ static const struct option_spec table[] = {
     OPTION_SAFETY_CHECKER_ROW(struct settings, engine.pipeline.safety_checker),
     OPTION_VAE_TILING_ROW(struct settings, engine.pipeline.vae_tiling),
     { "default", 0, "FIELD=VALUE",
-        "of a request's field that a request leaves out, such as\n"
-        "guidance_scale=5, before the checkpoint's own; as often as there are",
+        "value of a field that a request leaves out, such as\n"
+        "guidance_scale=5; overrides the checkpoint's own default; may be\n"
+        "repeated",
         .repeats = true },
-    { "max-queue", 0, "N", "requests that may wait for those being drawn [64]",
+    { "max-queue", 0, "N", "how many requests may wait to be drawn [64]",
         .to = OPTION_TO_INT(struct settings, engine.queue_max, 1, QUEUE_LIMIT_MAX) },
     { "max-batch-rows", 0, "N",
-        "rows of one UNet call, of however many requests: a picture has two,\n"
-        "one without guidance [what the device gains from]",
+        "most rows in one UNet call, over all requests: two per picture,\n"
+        "one without guidance [as many as make the device faster]",
         .to = OPTION_TO_INT(
             struct settings, engine.pipeline.max_batch_rows, 1, UNET_CALL_MAX_ROWS) },
     { "max-connections", 0, "N",
-        "clients connected at a time [256]; idle ones give way to new ones",
+        "most open connections [256]; idle ones are closed for new clients",
         .to = OPTION_TO_INT(struct settings, connections_max, 1, HTTP_CONNECTIONS_LIMIT_MAX) },
     { "lora-dir", 0, "FOLDER",
-        "of adapters NAME.safetensors that requests may name, and to which\n"
-        "PUT /loras/NAME adds [none]",
+        "folder of adapters NAME.safetensors that requests can name;\n"
+        "PUT /loras/NAME adds to it [none]",
         .to = OPTION_TO_TEXT(struct settings, engine.pipeline.adapters.folder) },
     { "embeddings-dir", 0, "FOLDER",
-        "of textual inversion NAME.safetensors, which texts may name [none]",
+        "folder of textual inversions NAME.safetensors, which prompts can\n"
+        "name [none]",
         .to = OPTION_TO_TEXT(struct settings, engine.pipeline.embeddings_dir) },
     { "lora-memory", 0, "MB",
-        "for loaded adapters and what is made of them; the least recently\n"
-        "used give way [what there is]",
+        "most memory for loaded adapters and weights computed from them;\n"
+        "the least recently used are unloaded first [no limit]",
         .to = OPTION_TO_INT(struct settings, lora_memory_mb, 1, LORA_MEMORY_MAX_MB),
         .needs = { "lora-dir" } },
-    { "lora-max-bytes", 0, "N", "of an adapter's file that is sent [4294967296]",
+    { "lora-max-bytes", 0, "N", "largest adapter file that a client may upload [4294967296]",
         .to = OPTION_TO_UINT64(struct settings, lora_max_bytes, 1, ADAPTER_FILE_MAX_BYTES),
         .needs = { "lora-dir" } },
     { "dataset-root", 0, "FOLDER",
-        "of data sets to train on, a folder each, to which PUT /datasets/NAME\n"
-        "adds; with it and --state-dir POST /train takes jobs [none]",
+        "folder with one folder per training data set; PUT /datasets/NAME\n"
+        "adds one. POST /train needs this and --state-dir [none]",
         .to = OPTION_TO_TEXT(struct settings, dataset_root) },
     { "dataset-max-bytes", 0, "N",
-        "of an archive that is sent, and of the files in it [274877906944]",
+        "largest archive that a client may upload, also limits the total\n"
+        "size of the files in it [274877906944]",
         .to = OPTION_TO_UINT64(struct settings, dataset_max_bytes, 1, DATASET_MAX_BYTES),
         .needs = { "dataset-root" } },
     { "merge-loras", 0, NULL,
-        "make weights of adapters instead of adding them in each step: less\n"
-        "work for one set of them, more when sets change",
+        "merge adapters into copies of the weights instead of adding them\n"
+        "in each step: faster while requests use the same adapters, slower\n"
+        "when the adapters change",
         .to = OPTION_TO_FLAG(struct settings, engine.pipeline.adapters.merge),
         .needs = { "lora-dir" } },
-    { "state-dir", 0, "FOLDER",
-        "where jobs are kept: what was accepted outlives the daemon [no jobs]",
+    { "state-dir", 0, "FOLDER", "where jobs are stored; accepted jobs survive a restart [no jobs]",
         .to = OPTION_TO_TEXT(struct settings, state_dir) },
     { "cache-max-bytes", 0, "N",
-        "of pictures and captions that jobs have encoded, for later ones, in\n"
-        "its folder cache; the oldest goes [21474836480]",
+        "largest size of STATE-DIR/cache, which keeps encoded pictures and\n"
+        "captions for later jobs; the oldest are deleted [21474836480]",
         .to = OPTION_TO_UINT64(struct settings, cache_max_bytes, 0, INT64_MAX),
         .needs = { "state-dir", "dataset-root" } },
     { "results-max-age", 0, "HOURS", "how long the pictures of jobs are kept [24]",
         .to = OPTION_TO_DOUBLE(struct settings, results_max_hours, 0, RESULTS_MAX_HOURS),
         .needs = { "state-dir" } },
-    { "results-max-bytes", 0, "N", "of all pictures of jobs; the oldest are removed [10737418240]",
+    { "results-max-bytes", 0, "N",
+        "largest size of all pictures of jobs; the oldest are deleted\n"
+        "[10737418240]",
         .to = OPTION_TO_UINT64(struct settings, results_max_bytes, 0, INT64_MAX),
         .needs = { "state-dir" } },
     { "training-share", 0, "X",
-        "0 to 0.9: of the engine's time, while requests are there too; what\n"
-        "they leave is a job's anyway [0]",
+        "share of the engine's time that training gets while requests are\n"
+        "being drawn, 0 to 0.9; training always gets idle time [0]",
         .to = OPTION_TO_SHARE(struct settings, training_share, 0.9),
         .needs = { "state-dir", "dataset-root" } },
-    { "heartbeat", 0, "SECONDS", "between two signs of life on a stream of events [15]",
+    { "heartbeat", 0, "SECONDS", "interval of keep-alive messages on a stream of events [15]",
         .to = OPTION_TO_INT(struct settings, heartbeat_s, 1, HTTP_HEARTBEAT_MAX_S) },
     { "one-at-a-time", 0, NULL,
-        "draw requests one after the other, in the order in which they\n"
-        "come; for comparisons",
+        "draw requests one after the other, in the order of arrival; for\n"
+        "comparisons",
         .to = OPTION_TO_FLAG(struct settings, engine.pipeline.one_at_a_time) },
     { "drain-timeout", 0, "SECONDS",
-        "when told to stop, cancel what is not done by then [wait for all\nthat was accepted]",
+        "after a signal to stop, cancel requests that are not done within\n"
+        "this time [wait for all accepted requests]",
         .to = OPTION_TO_INT(struct settings, drain_timeout_s, 1, DRAIN_TIMEOUT_MAX_S) },
     { "log-level", 0, "LEVEL", "debug, info, warning or error [info]" },
     { "tune", 0, "MINUTES",
-        "before listening, measure the kernels that were never measured on\n"
-        "this GPU, for at most so long (see latentd tune) [not at all]",
+        "before listening, measure kernels that were never measured on this\n"
+        "GPU, for at most this long (see latentd tune) [no measuring]",
         .to = OPTION_TO_DOUBLE(struct settings, tune_minutes, 0, TUNE_MINUTES_MAX) },
     { 0 },
 };
 
 static const struct command_help help = {
     "latentd serve --model PATH [options]",
-    "Loads a checkpoint once and draws over HTTP until it is told to stop. SIGTERM, SIGHUP and "
-    "Ctrl-C\n"
-    "finish the requests that were accepted; a second signal stops at once. The exit status is 70 "
-    "if\n"
-    "the GPU was lost and a restart is worth a try.",
+    "Loads a checkpoint once and serves requests over HTTP. After SIGTERM, SIGHUP or Ctrl-C it\n"
+    "finishes the accepted requests and ends; a second signal ends it at once. The exit status\n"
+    "is 70 if the GPU was lost, or the engine failed after it was ready: a restart may help.",
     "  latentd serve --model share/tiny-sd\n"
     "  curl -s localhost:8188/generate -H 'Content-Type: application/json' \\\n"
     "       -H 'Accept: image/png' -d '{\"prompt\": \"a red house by the sea\"}' -o house.png\n"

@@ -32,27 +32,30 @@ static const struct option_spec table[] = {
     { "config", 0, "JOB.json", "what to train: the body of POST /train",
         .to = OPTION_TO_TEXT(struct train_run, config_path) },
     { "deepspeed-config", 0, "CFG.json",
-        "in its place: a configuration of deepspeed-diffusers,\nevery key of which is taken, said "
-        "to "
-        "have no effect, or refused",
+        "a configuration of deepspeed-diffusers instead of --config; each\n"
+        "key is used, refused, or reported to have no effect",
         .to = OPTION_TO_TEXT(struct train_run, deepspeed_path) },
-    { "name", 0, "NAME", "of the adapter, which such a configuration does not say",
+    { "name", 0, "NAME", "name of the adapter; only with --deepspeed-config",
         .to = OPTION_TO_TEXT(struct train_run, name) },
     { "dataset-root", 0, "FOLDER",
-        "where the job's data set is looked for, and what its links\nmay not lead out of [none]",
+        "folder that contains the job's data set; links in the data set\n"
+        "must not lead out of it [none]",
         .to = OPTION_TO_TEXT(struct train_run, dataset_root) },
     { "out", 'o', "FOLDER",
-        "for the adapter, checkpoints and metrics; a job whose folder\n"
-        "has checkpoints goes on from the last one",
+        "where to write the adapter, checkpoints and metrics; if the folder\n"
+        "has checkpoints, the job continues from the last one",
         true, OPTION_TO_TEXT(struct train_run, out) },
     { "cache", 0, "FOLDER",
-        "for pictures and captions as they are encoded, which later\njobs find there [OUT/cache]",
+        "where to keep encoded pictures and captions for later jobs\n"
+        "[OUT/cache]",
         .to = OPTION_TO_TEXT(struct train_run, cache) },
-    { "cache-max-bytes", 0, "N", "of what earlier jobs left there; the oldest goes [21474836480]",
+    { "cache-max-bytes", 0, "N",
+        "most bytes of earlier jobs in the cache; the oldest are deleted\n"
+        "[21474836480]",
         .to = OPTION_TO_UINT64(struct train_run, cache_max_bytes, 0, INT64_MAX) },
     OPTION_DEVICE_ROW(struct train_run, device),
     OPTION_TOKENIZER_ROW(struct train_run, tokenizer_dir),
-    { "quiet", 'q', NULL, "say nothing but warnings and errors",
+    { "quiet", 'q', NULL, "print only warnings and errors",
         .to = OPTION_TO_FLAG(struct train_run, quiet) },
     { 0 },
 };
@@ -64,10 +67,10 @@ static const struct command_help help = {
         "[options]",
     .summary =
         "Trains an adapter on a folder of pictures with captions and writes it to\n"
-        "FOLDER/NAME.safetensors, or with method \"full\" all of the UNet, to the\n"
-        "checkpoint FOLDER/model (model.safetensors where PATH is a single file). JOB.json is\n"
-        "an object with name, dataset, max_train_steps and so on, under the names of\n"
-        "diffusers' training scripts.",
+        "FOLDER/NAME.safetensors. With method \"full\", trains the whole UNet and writes the\n"
+        "checkpoint FOLDER/model, or model.safetensors if PATH is a single file. JOB.json is an\n"
+        "object with name, dataset, max_train_steps and so on, named as in diffusers' training\n"
+        "scripts.",
     .examples =
         "  latentd train --model share/tiny-sd --config job.json --dataset-root . --out jobs\n",
 };
@@ -109,8 +112,7 @@ static bool read_config(struct train_run *run, struct error *err) {
 static bool is_said_once(const struct train_run *run, struct error *err) {
     if (!run->config_path == !run->deepspeed_path)
         return error_set(err, ERROR_INVALID,
-            "either --config JOB.json or --deepspeed-config CFG.json "
-            "says what to train");
+            "give exactly one of --config JOB.json and --deepspeed-config CFG.json");
     return !run->name == !run->deepspeed_path ||
            error_set(err, ERROR_INVALID,
                "--name NAME stands beside --deepspeed-config, which says no name, and nowhere "

@@ -85,14 +85,14 @@ struct option_spec {
     {                                                                                              \
         "tokenizer", 0, "DIR",                                                                     \
             "folder with CLIP's vocab.json and merges.txt (or tokenizer.json)\n"                   \
-            "[the checkpoint's own, or CLIP's 49,408 tokens if it brings none]",                   \
+            "[the checkpoint's own; if it has none, CLIP's 49,408 tokens]",                        \
             .to = OPTION_TO_TEXT(T, member)                                                        \
     }
 #define OPTION_DTYPE_ROW(T, member)                                                                \
     {                                                                                              \
         "dtype", 0, "auto|f32|f16|bf16",                                                           \
-            "how weights are held [auto: bf16; f16 on GPUs older than compute\n"                   \
-            "capability 8.0]; f16 on GPUs only",                                                   \
+            "type of the weights in memory [auto: bf16, or f16 on GPUs below\n"                    \
+            "compute capability 8.0]; f16 works on GPUs only",                                     \
             .to = OPTION_TO(OPTION_DTYPE, T, member, struct dtype_choice, 0)                       \
     }
 #define OPTION_DEVICE_ROW(T, member)                                                               \
@@ -104,21 +104,21 @@ struct option_spec {
 #define OPTION_SAFETY_CHECKER_ROW(T, member)                                                       \
     {                                                                                              \
         "safety-checker", 0, "auto|on|off",                                                        \
-            "pictures that the checkpoint's safety checker flags are black\n"                      \
-            "[auto: if it has one; on: it must have one]",                                         \
+            "blacken pictures that the checkpoint's safety checker flags\n"                        \
+            "[auto: if it has a checker; on: fail if it has none]",                                \
             .to = OPTION_TO_CHOICE(T, member)                                                      \
     }
 #define OPTION_VAE_TILING_ROW(T, member)                                                           \
     {                                                                                              \
         "vae-tiling", 0, "auto|on|off",                                                            \
             "decode and encode large pictures in tiles, as diffusers does\n"                       \
-            "[auto: where there is not the memory for one whole]",                                 \
+            "[auto: if memory is too short for the whole picture]",                                \
             .to = OPTION_TO_CHOICE(T, member)                                                      \
     }
 /* `name` is "width" or "height". */
 #define OPTION_SIZE_ROW(name, T, member)                                                           \
     {                                                                                              \
-        name, 0, "PX", "of the picture, a multiple of 8 [the model's]",                            \
+        name, 0, "PX", "size of the picture, a multiple of 8 [the model's default]",               \
             .to = OPTION_TO_INT(T, member, IMAGE_MIN_PX, IMAGE_MAX_PX)                             \
     }
 

@@ -29,28 +29,27 @@ static const struct option_spec table[] = {
     OPTION_DTYPE_ROW(struct command, options.pipeline.dtype),
     OPTION_SIZE_ROW("width", struct command, options.width),
     OPTION_SIZE_ROW("height", struct command, options.height),
-    { "minutes", 0, "N", "stop after so long; what was measured by then is kept [10]",
+    { "minutes", 0, "N", "stop after this many minutes; finished measurements are kept [10]",
         .to = OPTION_TO_DOUBLE(struct command, minutes, 0, TUNE_MINUTES_MAX) },
     { "json", 0, NULL, "print JSON instead of a table",
         .to = OPTION_TO_FLAG(struct command, json) },
     { "worker", 0, "asked|all",
-        "in this process try what standard input asks for (as tune itself\n"
-        "does), or every candidate once (to run it under a sanitizer)",
+        "for internal use: try kernels in this process. asked: those that\n"
+        "standard input names; all: every candidate once (for a sanitizer)",
         .to = OPTION_TO_TEXT(struct command, worker) },
     { 0 },
 };
 
 static const struct command_help help = {
     "latentd tune --model PATH [options]",
-    "Measures, for every operation of a picture, which of the GPU's kernels is the fastest: each "
-    "is\n"
-    "first compared with the plainest one on random data, in a process of its own, so that a\n"
-    "wrong or faulting kernel is found here and never used. What is chosen is kept in\n"
-    "$XDG_CACHE_HOME/latentd (or LATENTD_TUNER_CACHE, a file) and used by every later start on\n"
-    "the same GPU with the same driver and kernels. The candidates expected to be the fastest are\n"
-    "tried first, and what has never been measured before what has: a run that was cut short\n"
-    "loses nothing and is continued by the next. On the CPU there is nothing to measure: it says\n"
-    "what computes what.",
+    "Measures which of the GPU's kernels is the fastest for each operation of a picture. Each\n"
+    "kernel is first compared with the plainest one on random data, in a separate process, so\n"
+    "that a wrong or faulting kernel is found here and never used. The choices are stored in\n"
+    "$XDG_CACHE_HOME/latentd (or in the file LATENTD_TUNER_CACHE). Every later start on the same\n"
+    "GPU with the same driver and kernels uses them. Operations that were never measured come\n"
+    "first, and for each operation the kernels that should be fastest. If a run is cut short,\n"
+    "nothing is lost and the next run continues. On the CPU there is nothing to measure; the\n"
+    "command then prints which implementation computes each operation.",
     "  latentd tune --model stable-diffusion-v1-5/\n"
     "  latentd tune --model stable-diffusion-v1-5/ --width 768 --json > tuned.json",
 };
@@ -92,8 +91,9 @@ static void print_table(const struct tune *t) {
         before += untuned_us(p) > 0 ? untuned_us(p) : best->us;
         after += best->us;
     }
-    printf("%d of %d problems were measured, each once: %.0f us untuned, %.0f us tuned; kept in "
-           "%s\n",
+    printf(
+        "%d of %d problems were measured. Sum of one call of each: %.0f us untuned, %.0f us tuned. "
+        "Stored in %s\n",
         t->measured, t->count, before, after, t->path);
     if (skipped)
         printf(
