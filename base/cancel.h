@@ -1,5 +1,5 @@
-/* Lets long work ask from time to time whether its result is still wanted. It is not if the client
- * has disconnected or the daemon stops. */
+/* Lets long work ask from time to time whether its result is still wanted. The result is unwanted
+ * once the client has disconnected or the daemon is stopping. */
 #ifndef BASE_CANCEL_H
 #define BASE_CANCEL_H
 

@@ -24,7 +24,7 @@ enum error_code {
     ERROR_BUSY,        /* a queue is full, try again: 429 */
     ERROR_UNSUPPORTED, /* well-formed, but not supported: 501 */
     ERROR_UNAVAILABLE, /* starting or stopping: 503 */
-    ERROR_CANCELLED,   /* by the client, or it disconnected: 499 */
+    ERROR_CANCELLED,   /* the client cancelled or disconnected: 499 */
     ERROR_TIMEOUT,     /* took longer than the caller's limit: 504 */
     ERROR_NO_MEMORY,   /* host or device memory is short: 507 */
     ERROR_NO_SPACE,    /* the disk is full: 507 */
@@ -34,7 +34,7 @@ enum error_code {
     ERROR_INTERNAL,    /* a bug of ours: 500 */
 };
 
-#define ERROR_ALLOWED_BYTES 512 /* fits all schedulers, or all options of one */
+#define ERROR_ALLOWED_BYTES 512 /* fits all schedulers' names, or one's options */
 
 struct error {
     enum error_code code;

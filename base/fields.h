@@ -37,7 +37,7 @@ enum field_kind {
     int multiple;              /* an integer must be a multiple of it; 0: any */                   \
     bool zero_is_unset;        /* 0 in the member means "not given"; a given 0 is refused */       \
     double value;              /* the default: a number, 0 or 1, or an index of `words` */         \
-    const char *note;          /* an error adds it after what is allowed; or NULL */               \
+    const char *note;          /* an error adds it to what is allowed; or NULL */                  \
     const char *help;          /* one phrase; for lists, schemas and docs */
 
 struct field {
@@ -53,7 +53,7 @@ struct field {
         };                                                                                         \
     }
 
-/* For the columns of a row. */
+/* Initialisers for members of a row: FIELD_OF for `offset` and `size`, FIELD_WORDS for `words`. */
 #define FIELD_OF(type, member) .offset = offsetof(type, member), .size = sizeof(((type *)0)->member)
 #define FIELD_WORDS(...)                                                                           \
     .words = (const char *const[]) {                                                               \
@@ -84,7 +84,8 @@ const char *field_default(const struct field *f, char *out, size_t size);
  * anything that is not allowed. */
 bool field_value_from_json(const struct field *f, const json_t *json, double *out);
 bool field_value_from_text(const struct field *f, const char *text, double *out);
-/* A new reference; NULL when memory is short. Whole numbers are written as integers: 7, not 7.0. */
+/* Return a new reference; NULL when memory is short. Whole numbers are written as integers: 7, not
+ * 7.0. */
 json_t *field_value_to_json(const struct field *f, double value);
 json_t *field_number_to_json(double value);
 
@@ -96,8 +97,8 @@ bool field_from_json(const struct field *f, const json_t *json, void *base, stru
 bool field_from_text(const struct field *f, const char *param, const char *text, void *base,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Checks the member's range, for a struct that was not filled from JSON or text. Members that are 0
- * and unset pass. */
+/* Checks the member's range, for a struct that was not filled from JSON or text. A member that is 0
+ * passes if the field has zero_is_unset. */
 bool field_check(const struct field *f, const void *base, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -112,8 +113,8 @@ json_t *field_to_json(const struct field *f, const void *base);
  * FIELD_OTHER the description only. A new reference; NULL when memory is short. */
 json_t *field_schema(const struct field *f);
 
-/* Calls the default "x-default" in a schema: the field may be given only beside others, so clients
- * that give all defaults must leave it out. */
+/* Renames "default" in a schema to "x-default", so that clients that send every default do not send
+ * this one. For a field that, for example, may be given only beside others. */
 void field_schema_hide_default(json_t *schema);
 
 #endif

@@ -111,8 +111,8 @@ struct conv2d_args {
  * of each row; then SiLU if `silu`. x, y [n][h][w][c]; gamma, beta f32 [c]. y may be x.
  *
  * On a table with `joins`, without a tape, x may hold the first channels only. Then `more` holds
- * the other channels, and `joined`, shaped like y, receives both side by side. None of them
- * overlap.
+ * the other channels, and `joined`, shaped like y, receives both side by side. `joined` and y
+ * overlap neither each other nor x and `more`.
  */
 struct group_norm_args {
     const struct tensor *x, *gamma, *beta;

@@ -33,8 +33,8 @@ struct device_memory {
      * or upload. NULL with an error if the device failed. */
     const void *(*view)(const void *from, size_t bytes, struct error *err);
 
-    /* Waits for the work that was queued before the last call of pace. Called once a step, it lets
-     * the host run at most one step ahead of the device. */
+    /* Waits for the work that was queued before the previous call of pace. Called once a step, it
+     * lets the host run at most one step ahead of the device. */
     bool (*pace)(struct error *err);
     /* Waits for all queued work; reports errors of earlier work. */
     bool (*synchronize)(struct error *err);

@@ -41,7 +41,7 @@ static void *wait_for_the_others(void *gate) {
 }
 
 /* Creates as many threads as the team will have besides this one, with the same stacks, so that all
- * exist at once. Then ends them again. */
+ * of these exist at once. Then the threads end. */
 static bool try_threads(int count, pthread_t *threads, struct error *err) {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     int made = 0, refused = 0;

@@ -36,9 +36,9 @@ bool picture_examine(const void *file, size_t size, struct picture_info *out, st
     __attribute__((warn_unused_result));
 
 /* Decodes a file like Pillow's convert("RGB") after ImageOps.exif_transpose: alpha is dropped, grey
- * is repeated. Of 16 bits the upper 8 are kept, even for grey, which Pillow would make white.
- * ERROR_INVALID if the file is damaged or cut short. But a JPEG's pixels have no checksums: damage
- * that libjpeg can skip is decoded as Pillow decodes it. */
+ * is repeated. Samples of 16 bits keep their upper 8 bits, also in grey pictures, which Pillow
+ * would make white. ERROR_INVALID if the file is damaged or cut short. But a JPEG's pixels have no
+ * checksums: damage that libjpeg can skip is decoded as Pillow decodes it. */
 bool picture_decode(const void *file, size_t size, struct picture *out, struct error *err)
     __attribute__((warn_unused_result));
 

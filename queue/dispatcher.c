@@ -209,8 +209,8 @@ static bool set_wish(struct job_claim *claim, enum job_wish wish) {
 }
 
 /* Call with the lock held. Remembers the wish of a running job that has no slot yet. The first
- * report of a claim has no wish; later reports count only if they are of the same job and
- * attempt. */
+ * report of a claim has no wish. A report with a wish counts only if it is of the same job and
+ * attempt as the report remembered last. */
 static void note_unclaimed(struct dispatcher *d, const struct job *job) {
     struct unclaimed *heard = &d->unclaimed;
     if (job->wish == JOB_GO_ON ||
@@ -219,7 +219,7 @@ static void note_unclaimed(struct dispatcher *d, const struct job *job) {
 }
 
 /* Called by the queue for each change, in the order of the changes. Wishes are taken only from
- * here: one read from the queue may be older than the last one reported here. */
+ * these calls: a wish read from the queue may be older than the last one reported here. */
 static void on_change(void *user, const struct job *job, bool deleted) {
     struct dispatcher *d = user;
     const struct job_runner *woken = NULL;

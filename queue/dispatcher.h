@@ -2,8 +2,9 @@
  * its runner is free, and writes down what the runner reports. So a runner never waits for the
  * disk. A write that fails because the disk is full is repeated until it succeeds.
  *
- * A runner works on up to `at_once` jobs at a time. It is told everything by calls that must not
- * wait. The functions that take a claim never wait either, and any thread may call them.
+ * A runner works on up to `at_once` jobs at a time. The dispatcher calls the runner's functions,
+ * which must not wait. The functions that take a claim never wait either, and any thread may call
+ * them.
  */
 #ifndef QUEUE_DISPATCHER_H
 #define QUEUE_DISPATCHER_H

@@ -310,7 +310,7 @@ static bool recover(struct queue *queue, struct error *err) {
     bool ok = list_jobs(queue, &running, &list, err);
     for (int i = 0; ok && i < list.count; i++) {
         struct job *job = &list.jobs[i];
-        job->since_ms = monotonic_ms(); /* the time until that end is unknown */
+        job->since_ms = monotonic_ms(); /* when the daemon ended is unknown */
         struct error why;
         error_set(&why, ERROR_INTERNAL,
             "the daemon ended %d times in a row while it worked on this job, at step %" PRId64

@@ -67,8 +67,8 @@ bool queue_count(struct queue *queue, const char *type, int counts[JOB_STATE_COU
 
 /* Cancel or pause a job. A running job is only asked to stop, and is still running when this
  * returns; any other job changes at once. Repeating the call changes nothing. ERROR_NO_SPACE if the
- * change cannot be stored. A running job is then still asked, the wish is stored with the job's
- * next change, and is lost if the process ends before. Any other job stays as it is. */
+ * change cannot be stored. A running job is asked to stop even then: its wish is stored with its
+ * next change, and is lost if the process ends before that. Any other job stays as it is. */
 bool queue_cancel(struct queue *queue, const char *id, struct job *out, struct error *err)
     __attribute__((warn_unused_result));
 bool queue_pause(struct queue *queue, const char *id, struct job *out, struct error *err)

@@ -587,9 +587,10 @@ static const char next_of_type[] =
     " head.number LIMIT 1)";
 
 /* Counts the jobs that next_of_type would choose before job ?3 of caller ?4, if no running job
- * ended meanwhile. These are all jobs of higher priority, and some of the job's own priority ?2. Of
- * its own priority, a caller's k-th job (k from 0) begins when that caller has `lead` + k running
- * jobs, and a job with a lower `lead` + k begins first. If two are equal, the caller with the
+ * ended meanwhile. These are all jobs of higher priority, and some jobs of the same priority ?2.
+ * `lead` is the number of a caller's jobs that are running, or queued with a higher priority. At
+ * priority ?2, a caller's k-th job (k from 0) begins when `lead` + k jobs of that caller are
+ * running. The job with the lowest `lead` + k begins first. Between equal sums, the caller with the
  * larger `lead` is served first, because its last job began earlier. */
 static const char count_before[] =
     "WITH standing AS MATERIALIZED (SELECT q.caller, COUNT(*) AS waiting, MIN(q.number) AS head,"

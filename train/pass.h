@@ -46,7 +46,8 @@ struct pass_batch {
     const int32_t *timesteps; /* [rows] */
     /* [rows][tokens][cross_attention_dim] in the UNet's activation dtype, or i32 [rows][tokens] */
     const void *context;
-    const float *weights; /* [rows]: each row's factor in the sum, including all scales */
+    const float *weights; /* [rows]: each row's factor in the sum, times the loss scale /
+    gradient_accumulation_steps */
 };
 bool pass_begin(struct pass *pass, const struct pass_batch *batch, struct error *err)
     __attribute__((warn_unused_result));

@@ -50,7 +50,7 @@ bool json_bad_field(const char *name, const json_t *value, const char *allowed, 
  * end, and replaces every other invalid byte by U+FFFD. Returns NULL only if there is no memory. */
 json_t *json_lenient_string(const char *text);
 
-/* Writes FOLDER/NAME with indentation by file_write. If `json` is NULL, fails with
+/* Writes `json`, indented, to FOLDER/NAME with file_write. If `json` is NULL, fails with
  * ERROR_NO_MEMORY. */
 bool json_write_file(const char *folder, const char *name, const json_t *json, struct error *err)
     __attribute__((warn_unused_result));

@@ -16,7 +16,8 @@ static void skip(struct reader *r, size_t length) {
     r->at += strspn(r->at, " ");
 }
 
-/* False, with nothing read, also once something was wrong. */
+/* Skips `token` if it is next. Returns false and skips nothing if it is not, or if an error was
+ * found before. */
 static bool take(struct reader *r, const char *token) {
     const bool is_there = !r->failed && strncmp(r->at, token, strlen(token)) == 0;
     if (is_there)
@@ -28,7 +29,7 @@ static void expect(struct reader *r, const char *token) {
     r->failed = !take(r, token);
 }
 
-/* A new reference. */
+/* Returns a new reference. */
 static json_t *read_name(struct reader *r) {
     size_t length = 0;
     while (isalnum((unsigned char)r->at[length]) || r->at[length] == '_')
@@ -40,7 +41,7 @@ static json_t *read_name(struct reader *r) {
     return name;
 }
 
-/* A key and its shape; * stands for all keys that are not named. */
+/* Reads a key and its shape. The key * means all keys that are not named. */
 static void read_member(
     struct reader *r, json_t *properties, json_t *required, json_t **additional) {
     const bool is_any = take(r, "*");
@@ -58,7 +59,7 @@ static void read_member(
     json_decref(key);
 }
 
-/* Behind the opening brace. */
+/* Reads the rest of an object whose opening brace has been read. */
 static json_t *read_object(struct reader *r) {
     json_t *properties = json_object(), *required = json_array(), *additional = json_false();
     while (!r->failed && !take(r, "}")) {
@@ -77,7 +78,7 @@ static json_t *read_object(struct reader *r) {
     return schema;
 }
 
-/* One of the types, or the name of a shape. */
+/* Reads one of the types, or the name of a schema. */
 static json_t *read_type(struct reader *r) {
     static const char *const types[] = { "string", "integer", "number", "boolean", "null",
         "object" };
@@ -115,7 +116,7 @@ static void read_word(struct reader *r, json_t *words) {
     expect(r, "'");
 }
 
-/* All that stand beside each other with |. */
+/* Reads a shape, or several separated by |. */
 static json_t *read_shape(struct reader *r) {
     json_t *all = json_array(), *words = json_array();
     do {

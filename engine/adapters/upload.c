@@ -22,7 +22,7 @@ struct adapter_upload {
     int fd;
     uint64_t announced, written; /* bytes; announced 0: unknown */
     uint64_t taken;              /* bytes reserved on the disk (base/disk_room.h) */
-    bool is_own;                 /* by the daemon itself: may use the whole disk */
+    bool is_own;                 /* made by the daemon itself: may fill the disk */
 };
 
 static bool too_large(uint64_t bytes, struct error *err) {

@@ -462,7 +462,7 @@ static struct tensor find_term(const struct tick *t, const struct run *run, int 
 }
 
 /* Writes x0, as predicted from the model's output, to image->preview on the host. Uses `difference`
- * as scratch: guidance is done with it. */
+ * as scratch, because guidance has already been applied. */
 static void preview(const struct tick *t, const struct run *run) {
     struct image *image = t->images[run->first];
     float weights[2];

@@ -93,7 +93,7 @@ static int by_caller_and_rank(const void *a, const void *b) {
     return (x->index > y->index) - (x->index < y->index);
 }
 
-/* Leaves out the work already done for a caller's first request. Counting that work would put a
+/* Does not count the work already done for a caller's first request. Counting it would put a
  * request that is nearly done at a disadvantage. */
 void turns_take(const struct turns *turns, struct turns_request *requests, int count) {
     qsort(requests, (size_t)count, sizeof(*requests), by_caller_and_rank);

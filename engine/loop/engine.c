@@ -327,8 +327,8 @@ static void look_at_work(struct engine *engine, const struct studio *studio) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Draws with this model until it has no more work and the engine stops or another model is wanted.
- * Returns false if the device was lost. */
+/* Draws with this model. Returns true once the model has no more work and either the engine stops
+ * or another model is wanted. Returns false if the device was lost. */
 static bool draw(struct engine *engine, struct engine_model *model) {
     struct studio *studio = pipeline_studio(model->pipeline);
     struct error err = { 0 };
@@ -355,8 +355,8 @@ static bool draw(struct engine *engine, struct engine_model *model) {
     }
 }
 
-/* Call with the lock held. Returns the model of the oldest queued request. If that has none, or the
- * queue is empty, returns the current model, which may be NULL. */
+/* Call with the lock held. Returns the model of the oldest queued request. If that request has no
+ * model, or the queue is empty, returns the current model, which may be NULL. */
 static struct engine_model *wanted_model(const struct engine *engine) {
     if (engine->first && engine->first->model)
         return (struct engine_model *)engine->first->model; /* owned by the engine */

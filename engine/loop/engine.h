@@ -80,8 +80,8 @@ bool engine_rescan_embeddings(struct engine *engine, struct error *err)
  * calls of requests, and continuously while there are no requests. */
 struct engine_background {
     /* Does one piece; no other work uses the device meanwhile. Sets *more if another piece is
-     * ready. If it does not, the engine calls it again only after engine_wake_background. Fails
-     * only if the device was lost. */
+     * ready. If *more is false, the engine calls `work` again only after engine_wake_background.
+     * Fails only if the device was lost. */
     bool (*work)(bool *more, void *user, struct error *err);
     /* Called once, on the engine thread, after the last call of `work`. May be NULL. */
     void (*stop)(void *user);
@@ -91,8 +91,8 @@ struct engine_background {
 /* Sets the background and wakes it. May be called at any time, once. What `background` points to is
  * borrowed until engine_destroy. */
 void engine_set_background(struct engine *engine, const struct engine_background *background);
-/* Removes the background, which is not called after this has returned. Must not be called from
- * within the background. */
+/* Removes the background. After this has returned, the engine does not call the background any
+ * more. Must not be called from within the background. */
 void engine_clear_background(struct engine *engine);
 /* Tells the engine that the background may have work again. Any thread. */
 void engine_wake_background(struct engine *engine);

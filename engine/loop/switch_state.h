@@ -32,8 +32,8 @@ struct model_switch {
 /* The keeper of orders. */
 struct engine_orders {
     /* Counts the orders for the old checkpoint that are neither finished nor set aside. Waits for
-     * the disk. Fails with the reason if nobody will work on them; a switch that waits for them
-     * then fails with it. */
+     * the disk. If nobody will work on these orders, fails with the reason. A switch that waits for
+     * the orders then fails with the same reason. */
     bool (*count)(void *user, int *count, struct error *err);
     void *user;
 };

@@ -2,7 +2,8 @@
  *
  * A file NAME.safetensors is an embedding called NAME. In AUTOMATIC1111's syntax it applies
  * wherever a piece of a text has the tokens of its name. In a plain text it applies wherever its
- * name occurs, or the word that its file gives. As in diffusers' load_textual_inversion, upper and
+ * name occurs, or the word that is stored in its file. As in diffusers' load_textual_inversion,
+ * upper and
  * lower case are the same, and the word may be part of another word; but a word of the vocabulary
  * never names an embedding. A text that names an embedding which cannot be used is refused.
  *

@@ -8,7 +8,8 @@
 #include "kernels/dtype.h"
 #include "models/tokenizer/tokenizer.h"
 
-/* One text, as chunks that are encoded separately and then concatenated. Zeroed is fine. */
+/* One text, as chunks that are encoded separately and then concatenated. A zeroed struct is an
+ * empty text, and text_finish accepts it. */
 struct text {
     /* owned: [chunks][tokens of a chunk]. An id from EMBEDDING_ID_FIRST on is a vector of an
      * embedding. NULL: the client sent the text encoded. */

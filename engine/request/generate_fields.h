@@ -117,7 +117,7 @@ struct generate_field {
     const char *flag;     /* of `latentd generate`; NULL: the name, with dashes */
     bool by_model;        /* a checkpoint may bring a default (defaults.h) */
     bool no_flag;         /* no flag in `latentd generate`, or a special one */
-    const char *standard; /* the default in words, where it is no constant; or NULL */
+    const char *standard; /* the default in words if it is no constant, or NULL */
 };
 
 #define SIZE_RANGE                                                                                 \

@@ -40,7 +40,7 @@ struct picture_file {
     size_t size;
 };
 
-/* The modes that take a picture of another size, for messages. */
+/* For messages: the values of resize_mode that allow a picture of another size. */
 #define RESIZE_MODES_THAT_FIT "\"default\" (resize it) or \"crop\" (resize and crop it)"
 
 /* A zeroed request after generate_request_init is valid except for the missing prompt. A field of a

@@ -26,8 +26,8 @@ double sigma_of_timestep(const struct noise_schedule *schedule, double timestep)
     return ((double)sigmas[low + 1] - (double)sigmas[low]) * (timestep - low) + (double)sigmas[low];
 }
 
-/* DiscreteSchedule.t_to_sigma of k-diffusion. In float32 too, because the differences of a thousand
- * sigmas would show a deviation. */
+/* DiscreteSchedule.t_to_sigma of k-diffusion. Computed in float32 as there: in a run of a thousand
+ * sigmas, the differences between neighbours would show any other rounding. */
 float sigma_of_timestep_log(const struct noise_schedule *schedule, float timestep) {
     int low = (int)timestep, high = (int)ceilf(timestep);
     float w = timestep - (float)low;

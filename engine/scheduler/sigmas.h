@@ -33,8 +33,9 @@ enum sigma_family {
     SIGMAS_SPACED_SEEN,
     /* Like SIGMAS_SPACED_SEEN, with linspace's timesteps in double: DPM-Solver SDE. */
     SIGMAS_SPACED_DOUBLE,
-    /* DPM-Solver++, UniPC, DEIS: whole timesteps; the spacing makes one more and drops the lowest.
-     * Karras' and similar lists run from end to end of the table. */
+    /* DPM-Solver++, UniPC, DEIS: whole timesteps. The spacing makes one timestep more than the
+     * run has steps, and drops the lowest. Karras' and similar lists run from end to end of the
+     * table. */
     SIGMAS_WHOLE,
     /* Like SIGMAS_WHOLE, but if final_sigmas_type is "sigma_min", Karras' and similar lists repeat
      * their last sigma. */

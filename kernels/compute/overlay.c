@@ -493,7 +493,8 @@ static bool list_targets(
     return true;
 }
 
-/* Mixes `word` into two independent hashes: splitmix64's, and one with FNV's prime. */
+/* Mixes `word` into the key's two hashes. One is splitmix64's; the other uses FNV's prime and some
+ * bits of the first hash. */
 static void mix(struct overlay_key *key, uint64_t word) {
     uint64_t z = (key->words[0] += word + 0x9e3779b97f4a7c15u);
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -661,10 +662,10 @@ static void run_activated(struct compute *c, const struct overlay *o, const stru
     arena_release(c->arena, mark);
 }
 
-/* Sets *count to the number of rows from `first` on that one call can compute. These rows use the
- * same weight for `target`, and the same weight for `other` unless `other` is NULL. `after`:
- * something is computed after the terms are added; then either all of these rows have terms or none
- * has. Returns whether they have terms; always false without `after`. */
+/* Sets *count to how many rows, beginning with row `first`, one call can compute. These rows use
+ * the same weight for `target`, and the same weight for `other` unless `other` is NULL. `after`:
+ * something is computed after the terms are added. In that case, either every one of these rows has
+ * terms or no row has any. Returns whether the rows have terms; always false without `after`. */
 static bool next_run(const struct overlay *o, const struct packed *target,
     const struct packed *other, bool after, int64_t first, int64_t *count) {
     const bool terms = after && has_terms(o, first, target);

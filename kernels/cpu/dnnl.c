@@ -55,8 +55,8 @@ struct cached {
 };
 
 /* What a convolution reads: kernel x kernel pixels every `stride`, with `top` and `left` zeros
- * before the first pixel. Behind the last pixel are as many zeros as an output of size(in) pixels
- * needs. */
+ * before the first pixel. Enough zeros follow the last pixel that the output of an input of `in`
+ * pixels has size(in) pixels. */
 struct geometry {
     int64_t kernel; /* 0: a matrix product (1x1 convolutions too) */
     int64_t stride, top, left;
@@ -531,8 +531,8 @@ static bool execute(struct dnnl_layer *l, struct cached *c, const void *x, const
 static bool dnnl_start(struct error *err) {
     if (shared.stream)
         return true;
-    /* oneDNN refuses this if other code in the process has already used it. The setting of that
-     * code then stays. */
+    /* oneDNN refuses to change this limit once any code in the process has used oneDNN. The earlier
+     * limit then stays. */
     if (!shared.engine)
         (void)dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)cpu_level()->dnnl_isa);
     if (!shared.engine &&

@@ -116,7 +116,7 @@ static bool as_reference(
 }
 
 /* Computes dx with plain loops on the unpacked weight, for layers whose gradient the engine cannot
- * compute fast. With oneDNN these are layers with a few unusual numbers of channels. */
+ * compute fast. With oneDNN, only layers with certain unusual numbers of channels need this. */
 static bool plain_linear_dx(const struct linear_backward_args *args, struct error *err) {
     struct linear_backward_args plain = { .dy = args->dy, .dx = args->dx };
     struct reference_packed weight;

@@ -63,7 +63,7 @@ struct dnnl_question {
     int phase;           /* for CONV_3X3_UP: 0 to 3 */
     int64_t n, k, h, w;
     bool residual;
-    bool back; /* ask about dx; `residual` then: adds to dx */
+    bool back; /* ask about dx; `residual`: the call adds to dx */
 };
 
 /* Writes the name of oneDNN's implementation of a bf16 layer ("brgconv:avx512_core_bf16"). A test

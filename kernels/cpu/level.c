@@ -36,8 +36,8 @@ extern const struct matmul matmul_table_wide;
 
 /* clang-format off */
 
-/* Best first. Levels for tests come last, because they must be asked for by name. The measurements
- * behind this table are in docs/performance-log.md. */
+/* Best first. Levels for tests come last, so that they are used only if asked for by name. The
+ * measurements behind this table are in docs/performance-log.md. */
 static const struct cpu_level all[] = {
 /*    name                vectors               f32 products            bf16?  linear        3x3             3x3 deep        3x3 up          attention    oneDNN at most */
 #if defined(__x86_64__)

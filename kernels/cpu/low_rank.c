@@ -19,9 +19,8 @@ INLINE bool same_outputs(const struct low_rank_term *a, const struct low_rank_te
     return a->first == b->first && a->n == b->n;
 }
 
-/* For one tile and one panel of outputs: adds to `sums` the terms from `from` on that have the same
- * outputs as term `from`. `t`: the inner products of term `from`, followed by those of the later
- * terms. */
+/* For one tile and one panel of outputs: adds to `sums` term `from` and every later term with the
+ * same outputs. `t`: the inner products of term `from`, followed by those of the later terms. */
 INLINE void outer_sums(const struct low_rank_row *row, int from, int64_t panel, const float *t,
     vf sums[TILE][VECTORS]) {
     for (int i = from; i < row->count; i++) {

@@ -73,8 +73,8 @@ void MATMUL(tile_product)(int count, const float *const *rows, int64_t at, int64
 }
 
 /* The pixels of y that one pass computes: (top + step i, left + step j) for i < h, j < w of every
- * row. A grid is all of y, except in the gradient of a stride of 2: there, a grid holds the pixels
- * that the same taps reach. */
+ * row. A grid is all of y, except in the gradient of a convolution with stride 2. There, each grid
+ * has those pixels that are computed from the same taps. */
 struct grid {
     int64_t step, top, left, h, w;
 };

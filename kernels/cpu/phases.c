@@ -7,9 +7,9 @@
  * computed into dense memory and then interleaved with the others here, because oneDNN 2.6 has no
  * fast code for a strided output.
  *
- * An output of 2h - 1 rows reads zeros at its end, where the phases would read the last row once
- * more. Such calls, and calls that add a residual, go through the panels engine, which has its own
- * weights.
+ * If the output has 2h - 1 rows, the convolution reads zeros after its last row, where the phases
+ * would read the last row of x once more. Calls with such an output, and calls that add a residual,
+ * go through the panels engine, which has its own weights.
  *
  * Thread-safe.
  */

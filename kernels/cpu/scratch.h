@@ -22,8 +22,8 @@ bool cpu_plans(void);
  * refused. */
 void *cpu_scratch(size_t bytes, struct error *err);
 
-/* Returns a second block that stays valid beside cpu_scratch's, for an entry that calls other
- * entries. */
+/* For an entry that calls other entries: returns a second block, which stays valid when those
+ * entries call cpu_scratch. */
 void *cpu_scratch_outer(size_t bytes, struct error *err);
 
 #endif

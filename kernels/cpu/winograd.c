@@ -158,7 +158,8 @@ static struct plan make_plan(const struct matmul_job *job, int m) {
         int64_t fits = CHUNK_BYTES / (points * k * (int64_t)sizeof(float));
         int64_t chunks = fits < TILE_ROWS ? plan.tiles : (plan.tiles + fits - 1) / fits;
         plan.chunk = (plan.tiles + chunks - 1) / chunks;
-        /* If there are more threads than tasks, a chunk is also divided into parts. */
+        /* If the groups of panels alone give fewer than two tasks per thread, a chunk is also
+         * divided into parts. */
         plan.panels = panels < CHUNK_PANELS ? panels : CHUNK_PANELS;
         int64_t groups = (panels + plan.panels - 1) / plan.panels;
         int64_t parts = (2 * threads + groups - 1) / groups;

@@ -31,7 +31,8 @@ static enum dtype same_dtype(enum dtype weight_dtype) {
 }
 
 /* bf16 is the default where the chip has it: it has float32's range, and it is the CPU's default
- * too. Chips before 8.0 multiply only f16. */
+ * too. On chips before compute capability 8.0 the tensor cores multiply f16 but not bf16, so f16 is
+ * the default. */
 static void choose_dtypes(int capability) {
     table.weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_F16;
     table.default_dtype = DTYPE_F16;

@@ -97,7 +97,7 @@ extern const struct device_memory cuda_memory;
 extern const struct recorder cuda_recorder;
 
 /* Reads the chip's own counters (NVML), if the driver's library is present. *percent: the share of
- * the last moments in which a kernel was running. *memory_percent: the share in which memory was
+ * the recent past in which a kernel was running. *memory_percent: the share in which memory was
  * read or written. Both are -1 if unknown. Any thread. */
 void cuda_utilisation(const char *bus_id, int *percent, int *memory_percent);
 

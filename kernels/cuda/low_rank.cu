@@ -180,7 +180,7 @@ __device__ __forceinline__ void add_outputs(const struct low_rank &g, T *y, int 
             *out = from_float<T>(to_float(*out) + sums[i]);
         }
     }
-    __syncthreads(); /* other outputs may overlap these */
+    __syncthreads(); /* other terms' outputs may overlap these */
 }
 
 /* Grid: x counts blocks of tokens, y rows. */

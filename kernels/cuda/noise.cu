@@ -1,6 +1,7 @@
 /* noise: torch.randn of torch's CUDA generator. Philox uses integers and is the same everywhere.
- * Box-Muller takes the sine of pi times a number, which needs no argument reduction and no table. A
- * value differs by at most 2e-6 from the host's, and from torch's own, which uses the fast sine. */
+ * Box-Muller takes the sine of pi times a number, which needs no argument reduction and no table.
+ * Values differ by at most 2e-6 from the host's, and also from those of torch, which uses the fast
+ * sine. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/philox.cuh"

@@ -21,8 +21,9 @@ struct pack {
     bool geglu, phases, turned;
 };
 
-/* Sets `first` and `last` for one line (or column) of the 3x3 filter: its taps first .. last read
- * the same pixel of the small image, and together become tap `a` of the phase's two. */
+/* Sets `first` and `last` for one line (or column) of the 3x3 filter. The taps first .. last of
+ * that line read the same pixel of the small image. Their sum becomes tap `a` of the phase's two
+ * taps. */
 __device__ __forceinline__ void phase_taps(int parity, int a, int *first, int *last) {
     *first = a == 0 ? 0 : parity == 0 ? 1 : 2;
     *last = a == 1 ? 2 : parity == 0 ? 0 : 1;

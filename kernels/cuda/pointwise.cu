@@ -167,7 +167,7 @@ struct combine {
     float *y;
     int64_t width; /* of a row */
     int count;
-    bool vectors; /* width is a multiple of 4, all addresses of 16 bytes */
+    bool vectors; /* width % 4 == 0, all addresses 16-byte aligned */
     float coefficients[COMBINE_ROWS][COMBINE_MAX_TERMS];
     float divisors[COMBINE_ROWS];
 };
@@ -276,9 +276,9 @@ __global__ void __launch_bounds__(THREADS) convert(const A *x, B *y, int64_t n, 
 
 #define TILE 32
 
-/* y[row][j][i] = x[row][i][j] for x [rows][height][width], in tiles through shared memory, so
- * that both reads and writes move whole lines. Grid: x counts tiles of a row of the batch, y
- * those rows. */
+/* y[row][j][i] = x[row][i][j] for x [rows][height][width], in tiles through shared memory, so that
+ * both reads and writes move whole lines. Grid: x counts the tiles of one batch row, y the batch
+ * rows. */
 template <class A, class B>
 __global__ void __launch_bounds__(THREADS)
     transpose(const A *x, B *y, int height, int width, int tiles_wide) {

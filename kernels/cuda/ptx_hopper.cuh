@@ -40,8 +40,8 @@
 #endif
 
 /* Initialises a barrier for `count` arrivals per phase. Called by one thread. Other threads must
- * not touch it before all have met at a barrier of the block, or of the cluster after
- * mbarrier_fence_init. */
+ * not touch the barrier before all threads have met: at a barrier of the block or, after
+ * mbarrier_fence_init, at the cluster's barrier. */
 __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, unsigned count) {
 #ifdef __CUDACC__
     HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
@@ -149,8 +149,8 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity
 #endif
 }
 
-/* Makes this thread's writes to shared memory visible to wgmma. The wgmma of other warps see them
- * after both have met at a barrier. */
+/* Makes this thread's writes to shared memory visible to wgmma. Another warp's wgmma sees the
+ * writes after that warp and this thread have met at a barrier. */
 __device__ __forceinline__ void fence_async_proxy() {
 #ifdef __CUDACC__
     HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
@@ -289,9 +289,9 @@ __device__ __forceinline__ void tma_load_4d_multicast(void *shared, const CUtens
 }
 
 /* Keeps the compiler from moving arithmetic on these sums: computations before this call stay
- * before it, and reads after it stay after it. Call it before the first wgmma's fence and after the
- * last one's wait. The compiler believes that a wgmma is done with its registers at once, so
- * nothing else keeps arithmetic from crossing them. */
+ * before it, and reads after it stay after it. Call it before the fence of the first wgmma and
+ * after the wait for the last one. The compiler believes that a wgmma is done with its registers at
+ * once, so nothing else keeps arithmetic from moving past the fence or the wait. */
 template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
 #ifdef __CUDACC__
 #pragma unroll
@@ -447,8 +447,9 @@ WGMMA(128, "%64", "%65", "%66")
 WGMMA(160, "%80", "%81", "%82")
 WGMMA(256, "%128", "%129", "%130")
 
-/* Describes the same rows, read as columns: row k has the elements of step k for 64 of the n
- * columns. Groups of 8 rows are 1024 bytes apart; the next 64 columns are `next` bytes further. */
+/* Describes an operand as wgmma_operand does, but with its rows read as columns: row k has the
+ * elements of step k for 64 of the n columns. Groups of 8 rows are 1024 bytes apart; the next 64
+ * columns are `next` bytes further. */
 __device__ __forceinline__ uint64_t wgmma_operand_columns(
     const void *shared, unsigned moved, unsigned next) {
     const unsigned at = ((shared_address(shared) & 0x3ffff) >> 4 | (next >> 4) << 16) +
@@ -457,9 +458,9 @@ __device__ __forceinline__ uint64_t wgmma_operand_columns(
 }
 
 /* sums (64 x N) += a (64 x 16) b (16 x N). a is in registers, laid out per warp as for
- * mma_m16n8k16, and must not change before wgmma_wait. b is in shared memory, `moved` bytes
- * further, in pieces of [16][64] columns. The pieces are `next` bytes apart and begin at multiples
- * of 1024. */
+ * mma_m16n8k16, and must not change before wgmma_wait. b is in shared memory, `moved` bytes after
+ * the address `b`, in pieces of [16][64] columns. The pieces are `next` bytes apart and begin at
+ * multiples of 1024. */
 template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16_columns(
     float *sums, const uint32_t *a, const void *b, unsigned moved, unsigned next);

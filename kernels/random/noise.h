@@ -36,8 +36,9 @@ void noise_init(struct noise_generator *generator, enum rng_kind kind, uint64_t 
 /* Draws torch.randn(count, dtype=float32, generator=generator) for a contiguous tensor. The values
  * agree with torch's to about 1e-6: torch computes logarithm and sine with polynomials of its own.
  *
- * In torch a CUDA draw of more than 2,048 elements per multiprocessor depends on the GPU. Here the
- * GPU has 132 multiprocessors (270,336 elements: more than the latents of our largest picture).
+ * In torch a CUDA draw of more than 2,048 elements per multiprocessor depends on the GPU. The draws
+ * here are those of a GPU with 132 multiprocessors (270,336 elements: more than the latents of our
+ * largest picture).
  */
 void noise_draw(struct noise_generator *generator, float *out, int64_t count);
 

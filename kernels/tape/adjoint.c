@@ -426,7 +426,8 @@ static void dropout(struct walk *w, const struct dropout_args *a, const struct t
 
 /* --- which calls have a backward --- */
 
-/* Whether the old contents of y's memory are a part of y. They then share y's gradient. */
+/* Whether the old contents of y's memory are a part of y. If so, the old contents and y have the
+ * same gradient. */
 static bool adds_to_output(const struct call *call) {
     const struct tensor *y = call_output(call);
     switch (call->operation) {

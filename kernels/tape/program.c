@@ -195,8 +195,8 @@ static void find_inputs(struct builder *b) {
 
 /* --- running --- */
 
-/* A range of calls that run and save the values that their backward reads. The builder's copies
- * then tell where these values are. */
+/* A range of calls that the pass runs. The values that their backward reads are saved where a later
+ * call would overwrite them. The builder's copies then tell where the saved values are. */
 struct stretch {
     size_t first, end;
     size_t until; /* its values must last up to this call */

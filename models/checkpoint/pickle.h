@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns whether a file of `size` bytes that begins with `bytes` is a pickle. The first 512 bytes
+/* Returns whether a file is a pickle, judged by its first `size` bytes. The first 512 bytes
  * are sufficient. */
 bool pickle_begins(const void *bytes, size_t size);
 /* Returns whether the file is a pickle. Returns false also if it does not exist or cannot be

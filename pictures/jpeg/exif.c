@@ -19,7 +19,7 @@ struct reader {
     bool little;
 };
 
-/* Returns 0 beyond the end, which is no valid tag, type or orientation. */
+/* Returns 0 beyond the end of the data. 0 is not a valid tag, type or orientation. */
 static uint32_t read_16(const struct reader *r, size_t at) {
     if (r->size < 2 || at > r->size - 2)
         return 0;

@@ -19,8 +19,9 @@ bool exif_user_comment(const uint8_t *tiff, size_t size, char **out, struct erro
     __attribute__((warn_unused_result));
 
 /* Makes EXIF data that begin with their TIFF header. They hold an image description (ASCII) and a
- * user comment (UTF-8; written as UTF-16), each unless NULL. If they exceed `most_bytes`, the
- * description is left out; if they still do, *out is NULL with 0 bytes. *out is malloc'd. */
+ * user comment (UTF-8; written as UTF-16); either may be NULL. If the data would exceed
+ * `most_bytes`, the description is left out. If the data are still too large without it, *out is
+ * NULL with 0 bytes. *out is malloc'd. */
 bool exif_create(const char *description, const char *comment, size_t most_bytes, uint8_t **out,
     size_t *out_size, struct error *err) __attribute__((warn_unused_result));
 

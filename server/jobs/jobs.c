@@ -30,7 +30,9 @@ static json_t *wish_json(const struct job *job) {
                                     : json_null();
 }
 
-#define HELD_UP_S 1.0 /* shorter waits occur between any two pieces */
+#define HELD_UP_S                                                                                  \
+    1.0 /* shorter waits are normal between two pieces of training, and are not                    \
+#reported */
 
 json_t *job_summary_json(const struct job *job, const struct job_standing *standing) {
     char url[64], events_url[80];

@@ -46,7 +46,7 @@ bool jobs_get(struct queue *queue, const char *id, const struct viewer *viewer, 
 bool jobs_get_standing(struct http_server *server, const struct job *job, struct job_standing *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Sets the task's answer to the job. */
+/* Makes the job's JSON the answer of the task. */
 bool jobs_tell(struct task *task, const struct job *job, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -1,4 +1,4 @@
-/* Base64 against the test vectors of RFC 4648 (section 10), and against input that is not
+/* Tests base64 with the test vectors of RFC 4648 (section 10), and with input that is not
  * base64. */
 #include "base/text/base64.h"
 #include "tests/check.h"

@@ -168,7 +168,8 @@ static void fifos_and_devices_are_written_through(void) {
     close(terminal);
 }
 
-/* A write stops part-way with an error, as on a full disk. */
+/* If a write stops part-way with an error, as on a full disk, the old file keeps its bytes and no
+ * other file remains. */
 static void a_failure_leaves_the_old_file(void) {
     struct error err = { 0 };
     struct rlimit before;
@@ -237,7 +238,7 @@ static void a_full_pipe_is_waited_for(void) {
     free(bytes);
 }
 
-/* An empty pipe with O_NONBLOCK is no error either; the read waits. */
+/* Reading an empty pipe that has O_NONBLOCK set is no error; the read waits. */
 static void an_empty_pipe_is_waited_for(void) {
     struct error err = { 0 };
     int ends[2];

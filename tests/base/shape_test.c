@@ -1,4 +1,5 @@
-/* The shorthand for JSON schemas against schemas written out, and what it refuses. */
+/* Compares shapes, the shorthand for JSON schemas, with the same schemas written out. Also tests
+ * which shapes are refused. */
 #include "base/text/shape.h"
 #include "tests/check.h"
 
@@ -26,7 +27,7 @@ static const char *const right[][2] = {
                       "{\"type\": \"integer\"}}" },
 };
 
-/* The shape, and what of it is left where it is wrong. */
+/* Shapes that are refused, each with the rest of its text from where the reader stops. */
 static const char *const wrong[][2] = { { "", "" }, { "text", "" }, { "{a}", "}" },
     { "{a: }", "}" }, { "{a: string", "" }, { "[string", "" }, { "'word", "" },
     { "{a: string,, b: string}", ", b: string}" }, { "string|", "" },

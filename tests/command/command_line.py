@@ -216,7 +216,7 @@ def prompts():
     """The prompt is used unchanged, whether it comes from an argument, a file or standard input."""
     def infotext(*args, **more):
         r = draw("-o", "-", "-q", *args, text=False, **more)
-        cut = b"warning: prompt: only the first 75 tokens were used"  # if it is long
+        cut = b"warning: prompt: only the first 75 tokens were used"  # printed if the prompt is long
         check(r.returncode == 0 and (not r.stderr or r.stderr.startswith(cut)), f"{args}: {r.stderr[:200]}")
         found = re.search(rb"parameters\0+([^\0]*)\nSteps: ", r.stdout)
         return found and found[1]

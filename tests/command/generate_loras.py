@@ -1,5 +1,5 @@
-"""`latentd generate --lora`, given any number of times, by name and by file: it draws the same
-pixels as the daemon does for the same request. usage: generate_loras.py EXECUTABLE MODEL"""
+"""Tests that `latentd generate`, with any number of --lora options by name or by file, draws the
+same pixels as the daemon does for the same request. usage: generate_loras.py EXECUTABLE MODEL"""
 import os
 import subprocess
 import sys

@@ -1,6 +1,7 @@
-"""The real program on the bundled checkpoint with limited address space or data segment, from
-just enough to start up to plenty. It draws a picture or reports an error, and never dies of a
-signal. usage: refused_memory.py EXECUTABLE MODEL [LEVELS]"""
+"""Runs the real program on the bundled checkpoint with limits on its address space or data
+segment. The limits range from just enough to start to more than enough. The program draws a
+picture or reports an error, and never dies of a signal. usage: refused_memory.py EXECUTABLE
+MODEL [LEVELS]"""
 import os
 import re
 import resource

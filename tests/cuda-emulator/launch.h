@@ -14,8 +14,8 @@ extern "C" void emulator_name_kernel(const char *name);
 cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *function, void *result,
     std::function<void()> kernel);
 
-/* Returns what a kernel can write through one parameter: a pointer to non-const data, or the member
- * y of a structure or of its member g. */
+/* Returns the memory that a kernel can write through one parameter, or NULL. It is the parameter
+ * itself if that is a pointer to non-const data; for a structure `s` it is s.y or s.g.y. */
 template <class T> static inline void *emulator_written(T *pointer, int) {
     return std::is_const_v<T> ? NULL : (void *)pointer;
 }

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Whether AddressSanitizer watches device memory and fibers. Sources that are not instrumented get
- * it from the command line. */
+/* Whether AddressSanitizer watches device memory and fibers. For sources that are compiled without
+ * AddressSanitizer, the compiler's command line defines this macro. */
 #if !defined(EMULATOR_ASAN) && defined(__SANITIZE_ADDRESS__)
 #define EMULATOR_ASAN 1
 #elif !defined(EMULATOR_ASAN)

@@ -33,7 +33,7 @@ struct emulator_barrier {
 
 struct emulator_block {
     uint3 index;
-    unsigned rank;         /* its number in its cluster */
+    unsigned rank;         /* the block's number in its cluster */
     unsigned char *shared; /* dynamic shared memory, exactly as large as asked for */
     int live;              /* threads that have not exited */
     bool waited_for_grid;  /* some thread called griddepcontrol_wait */
@@ -69,7 +69,7 @@ struct emulator_thread {
     uint64_t cluster_phase; /* arrivals at the cluster's barrier */
     struct emulator_copies *copies;
     struct emulator_products *products;
-    bool parted; /* waited for an mbarrier; not for its warp since */
+    bool parted; /* waited for an mbarrier, not for its warp since */
 };
 
 struct emulator_shape {

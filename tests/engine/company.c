@@ -276,10 +276,10 @@ static void note_mates(const struct company *c, struct member *members) {
 struct seen {
     double calls, rows;
     int pictures, long_texts, weighed, vectors, encoded, begun_with_pictures;
-    int ended[FATES], beside[FATES]; /* requests; drawn ones beside that kind */
+    int ended[FATES], beside[FATES]; /* requests per fate; drawn requests beside it */
 };
 
-/* Returns the token count of its longest text. */
+/* Returns the token count of the request's longest text. */
 static int tokens_of(const struct resolved_request *r) {
     return r->tokens * r->chunks;
 }
@@ -296,7 +296,7 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     CHECK(m->code == fate_codes[m->fate], "request %d, %s: %s", index, fate_names[m->fate],
         error_code_name(m->code));
     seen->ended[m->fate]++;
-    if (m->fate == CANCELLED) /* also after its last step, before decoding */
+    if (m->fate == CANCELLED) /* possibly after the last step, before decoding */
         CHECK(m->last_step >= m->ends_at && m->last_step <= m->steps, "cancelled at %d of %d",
             m->last_step, m->steps);
     if (m->code != ERROR_NONE)
@@ -393,7 +393,8 @@ static void take_next(struct studio *studio, struct arrivals *arrivals, int inde
 }
 
 /* Admits all members to one studio at random moments and draws them. Returns the mean number of
- * rows in a call, as the requests report it. Adds to beside[FATES]. */
+ * rows in a call, as the requests report it. For each fate, adds to beside[FATES] how many drawn
+ * requests shared a call with a request of that fate. */
 static double draw_together(
     const struct company *c, struct member *members, int max_rows, uint64_t *state, int *beside) {
     struct arrivals arrivals = { c, open_for(c, max_rows), members, .ready = { { 0 } } };

@@ -1,7 +1,8 @@
 /* Requests that share UNet calls draw the same bits as each draws alone. They differ in prompts,
  * sizes, steps, schedulers, guidance, generators, adapters, priorities and starting pictures. They
  * arrive at random times; some are cancelled, late or not finite; several limits of a call's rows
- * are tried. As in the daemon, another thread than the drawing one submits them. Runs on the CPU in
+ * are tried. As in the daemon, requests are submitted by one thread and drawn by another. Runs on
+ * the CPU in
  * f32 and bf16, with a small random checkpoint and an inpainting one.
  *
  * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */

@@ -120,7 +120,7 @@ static void note(void *changes) {
 }
 
 /* Waits until the engine leaves this state. Looks at the state again only when the engine reports a
- * change, so a missing report is noticed. */
+ * change, so a missing report fails the test after 10 s. */
 static void wait_while(struct engine *engine, enum engine_state state) {
     sem_t changes;
     struct timespec due;

@@ -97,8 +97,8 @@ static void small_cases(void) {
     policy_choose(two, 4, &limits, &call);
     CHECK(call.count == 4, "company that costs nothing is welcome: %d images", call.count);
     static const double costs[][UNET_CALL_MAX_ROWS + 1] = {
-        /* width gains nothing; gains from the third image on; gains too little to be worth
-         * waiting */
+        /* wider calls gain nothing; they gain from the third image on; they gain too little to be
+         * worth waiting for */
         { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 },
         { 0, 1, 2, 3, 4.2, 4.6, 5.1, 5.8, 6.6, 8 },
         { 0, 1, 2, 2.9, 3.8, 4.7, 5.6, 6.5, 7.4, 8.3 },
@@ -388,8 +388,8 @@ static double account_of(uint64_t caller) {
     return -1;
 }
 
-/* A new caller starts with the least work done for any present caller. A returning caller keeps its
- * old account if that is further ahead. Only a limited number of absent callers is remembered. */
+/* A new caller's account starts at the clock (turns.h). A returning caller keeps its old account if
+ * that is ahead of the clock. Only a limited number of absent callers is remembered. */
 static void accounts_come_and_go(void) {
     struct error err = { 0 };
     CHECK(turns_enter(&turns, 7, &err) && turns_enter(&turns, 7, &err), "%s", err.message);
@@ -507,9 +507,9 @@ static double times_alone(struct flood f) {
 }
 
 /* Beside one flooding caller, a request takes about twice as long as alone. Beside three it takes a
- * little more than four times as long, because the work already done for its caller counts against
- * it. On a device that gains from wider calls it takes hardly longer than if each of its calls were
- * a full one. */
+ * little more than four times as long, because the work already done for the request's caller
+ * counts against it. On a device that gains from wider calls, a request takes hardly longer than if
+ * each of its calls were a full one. */
 static void a_flood_is_the_flooders(void) {
     static const int sizes[] = { SHORT, 12, LONG, 100 };
     const struct load full = { .gain = 0.6 };

@@ -61,7 +61,7 @@ static void a_crowd(void) {
     queue_share_leave(&share, 1, true);
     enter(99, 1);
     queue_share_leave(&share, 1, true);
-    check_refused(1, "10 of your requests wait, 1 may"); /* the free place is not for it */
+    check_refused(1, "10 of your requests wait, 1 may"); /* caller 1 may not take the free place */
     queue_share_finish(&share);
     struct error err = { 0 };
     CHECK(queue_share_enter(&share, 1, true, &err), "%s", err.message);
@@ -70,8 +70,8 @@ static void a_crowd(void) {
     queue_share_finish(&share);
 }
 
-/* Requests that waited elsewhere take no place. Callers without requests in the queue are not
- * counted. */
+/* Requests that do not wait in the queue take no place in it. Callers without requests in the queue
+ * are not counted. */
 static void others(void) {
     struct error err = { 0 };
     for (int i = 0; i < 3 * MAX; i++)

@@ -1,5 +1,5 @@
-/* Resolving a request for one checkpoint, and refusing it because of that checkpoint: a request may
- * be valid for one and not for another. Errors name the API's fields. */
+/* Tests how a request is resolved for a checkpoint, and how it is refused if it does not fit that
+ * checkpoint. Errors name the API's fields. */
 #include "engine/resolve/resolve.h"
 #include "tests/check.h"
 #include "tests/engine/sd15.h"
@@ -84,7 +84,8 @@ static void what_is_open_is_the_models(void) {
     reset();
 }
 
-/* These fields change nothing in diffusers either. */
+/* With guidance_scale <= 1, negative_prompt and guidance_rescale change nothing, as in diffusers.
+ * The request gets a warning for each. */
 static void fields_without_effect_are_said(void) {
     static const struct {
         double guidance_scale;

@@ -1,5 +1,6 @@
-/* A step allocates nothing. While steps of a drawing run on the CPU, every call of malloc and
- * similar functions is counted, in this program and in every library, and every mmap of the arena.
+/* A step allocates nothing. While steps of a drawing run on the CPU, the test counts every call of
+ * malloc and similar functions in this program and in every library. It also counts every mmap of
+ * the arena.
  * oneDNN (and the C++ library that it uses) makes small allocations in every call; they are
  * printed, and must stay below a limit.
  *

@@ -1,7 +1,7 @@
-/* How much memory may be taken, read from files like those of real systems: a machine without
- * limits, a container under each version of control groups, nested groups, damaged files. Also the
- * process's own limits, and an arena's error when there is too little. Expected figures were
- * subtracted by hand. */
+/* Tests how much memory may be taken, as read from files like those of real systems: a machine
+ * without limits, a container under each version of control groups, nested groups, damaged files.
+ * Also tests the process's own limits, and an arena's error when memory is short. Expected figures
+ * were subtracted by hand. */
 #include "kernels/available.h"
 #include "kernels/compute/arena.h"
 #include "tests/check.h"

@@ -1,6 +1,6 @@
 /* Tests overlays (kernels/compute/overlay.h). Every layer is compared with the same layer with
- * merged weights. Each row must also have the same bits when it is computed alone, and a row
- * without changes those of a call without an overlay. */
+ * merged weights. Each row must have the same bits when it is computed alone. A row without changes
+ * must have the same bits as in a call without an overlay. */
 #include "kernels/compute/overlay.h"
 #include "kernels/compute/recordings.h"
 #include "kernels/devices.h"

@@ -1,5 +1,5 @@
 /* The reference against torch and diffusers (tests/reference/kernels_golden.py), at small shapes.
- * All other code is compared with the reference, so it must be right itself. */
+ * All other code is compared with the reference, so the reference itself must be right. */
 #include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"

@@ -200,8 +200,8 @@ static void factors_make_the_change(const char *file) {
     adapter_close(adapter);
 }
 
-/* Strength s gives W + s (W'' - W), where W'' is the weight that the library computed. So -1
- * changes the weights by as much as 1, the other way. */
+/* Strength s gives W + s (W'' - W), where W'' is the weight that the library computed. So strength
+ * -1 makes the opposite of the change that strength 1 makes. */
 static void strength_scales_the_change(const char *file, const char *golden) {
     static const float strengths[] = { 0, 0.5f, -1, 2 };
     struct adapter *adapter = open_adapter(file);
@@ -252,8 +252,8 @@ static void close_models(void) {
     safetensors_close(goldens);
 }
 
-/* peft computes (B (A x) + b) scaling, so b is scaled like the product. None of its files here has
- * a b, so one is added to the factors of a file. */
+/* peft computes (B (A x) + b) scaling, so b is scaled like the product. None of peft's files here
+ * has a b, so the test adds one to the factors of a file. */
 static void scale_scales_the_bias(void) {
     static const float scales[] = { 1, 0.5f, 3 };
     struct adapter *adapter = open_adapter("peft");

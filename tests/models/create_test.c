@@ -282,7 +282,7 @@ static void a_folder_gives_the_same_bits(
               load_part(checkpoint, 1, kernels, dtype, &loaded, &err) &&
               load_part(checkpoint, 2, kernels, dtype, &loaded, &err),
         "%s", err.message);
-    checkpoint_close(checkpoint); /* the models do not need it any more */
+    checkpoint_close(checkpoint); /* the models no longer need the checkpoint */
 
     static struct run from_rule, from_folder;
     from_rule.models = &direct;

@@ -393,8 +393,9 @@ static void need_vectors(int64_t count) {
     vector_count = count;
 }
 
-/* Returns a gradient's error, estimated from its projections, relative to its expected length. If
- * it should be zero, its size is compared with the largest gradient's. */
+/* Returns a gradient's error, estimated from its projections, relative to the expected gradient's
+ * length. If the expected gradient is zero, returns the computed gradient's length relative to a
+ * hundredth of the largest gradient's. */
 static double projected_error(
     const float *gradient, int64_t count, const float *want, double largest) {
     double square = 0, error = 0;

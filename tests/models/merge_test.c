@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Some weights are nearly halfway between two float16 values, so different f32 sums round them to
- * different ones. */
+/* Some weights are nearly halfway between two float16 values, so f32 sums that differ slightly can
+ * be rounded to different float16 values. */
 #define FUSED_BOUND 1e-5
 
 static struct safetensors *recording;

@@ -118,7 +118,8 @@ def sd2_pads_with_0(folder):
 
 
 def the_end_mark_is_the_tokenizers(folder):
-    """Configurations had 2 here before transformers corrected it."""
+    """eos_token_id must be the tokenizer's end mark, or 2, which all configurations had before
+    transformers corrected it."""
     path = os.path.join(folder, "text_encoder/config.json")
     expected = draw(folder)
     for token, right in (49407, True), (2, True), (49406, False), (320, False):

@@ -129,8 +129,8 @@ static void link_from_data(const char *dir, const char *name) {
     CHECK(symlink(target, path) == 0, "%s", path);
 }
 
-/* SD-2 pads with "!", so "!" is a special token. It declares begin and end as normalized, so they
- * are found in any case. */
+/* SD-2 pads with "!", so "!" is a special token. SD-2's special_tokens_map.json declares begin and
+ * end as normalized, so they are found in upper and lower case. */
 static void sd2_special_tokens(const char *dir) {
     link_from_data(dir, "vocab.json");
     link_from_data(dir, "merges.txt");

@@ -1,6 +1,7 @@
 /* Compares a model's weight_list with the tensors that the model was loaded from. An entry names
- * some rows of a packed weight: their product must be that of the tensors with the entry's name.
- * Every row of every packed weight must have exactly one name. */
+ * some rows of a packed weight. Multiplied with the same input, these rows must give the same
+ * numbers as the tensors with the entry's name. Every row of every packed weight must have exactly
+ * one name. */
 #include "models/layers.h"
 #include "models/repack.h"
 #include "tests/check.h"
@@ -30,7 +31,7 @@ static const struct vae_config vae_config = {
     .scaling_factor = 0.5f,
 };
 
-/* ---- the outputs of a packed weight, and those expected from its tensors ---- */
+/* ---- the outputs of a packed weight, and the outputs expected from its tensors ---- */
 
 #define H 5 /* a convolution's input size; a linear layer has H*W rows */
 #define W 6
@@ -273,9 +274,9 @@ static bool add_diagonal(
     return true;
 }
 
-/* Returns the relative error of `after` - `before`, the products of the changed weight and of the
- * base weight. For a linear layer or a plain convolution, the change must add the input of the same
- * row or pixel, plus 1 if the layer has a bias. */
+/* `before` and `after` are the products of one weight before and after its change. Returns the
+ * relative error of `after` - `before`. For a linear layer or a plain convolution, the difference
+ * must be the input of the same row or pixel, plus 1 if the layer has a bias. */
 static double diagonal_error(
     const struct weight_list *list, const struct product *before, const struct product *after) {
     double difference = 0, norm = 0;

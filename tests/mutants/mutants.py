@@ -61,7 +61,7 @@ def read_faults(words):
     if twice:
         sys.exit(f"two faults are called {', '.join(twice)}")
     chosen = [f for f in faults if not words or any(word == f["id"] or word in f["file"] for word in words)]
-    # Faults in the same file rebuild the same targets.
+    # Faults in the same file follow one another, because they rebuild the same targets.
     return sorted(chosen, key=lambda f: (is_device(f), f["file"]))
 
 
@@ -75,8 +75,8 @@ def why_stale(tree, fault):
 
 
 def copy_tree(tree):
-    """Copies the working tree: all files that git tracks or would track. Files that are the same
-    keep their time, for ninja."""
+    """Copies the working tree: all files that git tracks or would track. Unchanged files are not
+    written again, so that ninja does not rebuild them."""
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
                            capture_output=True, check=True).stdout.decode().split("\0")
     wanted = {name for name in names if name and (ROOT / name).is_file()}
@@ -188,7 +188,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that `finally` removes the fault
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that `finally` still removes the fault
     faults = read_faults(asked.only)
     if asked.list:
         for fault in faults:

@@ -58,8 +58,9 @@ static void masks(void) {
     }
 }
 
-/* Pillow rounds to 8 bits after each of 36 passes. Where a pixel is nearly transparent, its colours
- * lose most of their precision. */
+/* The filled pictures may differ from Pillow's by a few levels. Pillow rounds to 8 bits after
+ * each of 36 passes, and where a pixel is nearly transparent, its colours lose most of their
+ * precision. */
 static void fills(void) {
     static const char *const masks[] = { "mask.png", "mask_4_4.png" };
     for (size_t i = 0; i < 2; i++) {

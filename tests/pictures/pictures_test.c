@@ -254,8 +254,8 @@ static void damage_does_no_harm(void) {
     printf("of damaged files %d refused, %d taken\n", refused, taken);
 }
 
-/* 200 texts of 7 MiB, packed into 1.4 MB. The decoder does not need them, so they must cost
- * nothing. */
+/* 200 texts of 7 MiB each, packed into 1.4 MB. The decoder does not need the texts, so unpacking
+ * them must not take memory. */
 static void packed_texts_take_no_memory(void) {
     struct png_file file = png_file_with_texts(7 << 20, 200);
     struct picture picture;

@@ -203,8 +203,8 @@ static void jobs_are_done_one_after_the_other(void) {
     end(&b);
 }
 
-/* When a job succeeds, its last report is written at once. Without the success the dispatcher would
- * wait, because it has just written another report. */
+/* When a job succeeds, the last report before it is written at once. A report of a job that goes on
+ * would wait, because another report has just been written. */
 static void the_last_report_does_not_wait(void) {
     const int64_t end_ms = monotonic_ms() + PATIENCE_S * 1000;
     struct bench b;
@@ -224,7 +224,7 @@ static void the_last_report_does_not_wait(void) {
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);
     struct job job = get(&b, id);
-    check_same(job.metrics, "{\"loss\":2}"); /* not the step: success sets it in any case */
+    check_same(job.metrics, "{\"loss\":2}"); /* checks metrics: success itself sets the step */
     job_finish(&job);
     end(&b);
 }
@@ -374,7 +374,8 @@ static void a_result_is_kept_where_memory_is_short(void) {
     end(&b);
 }
 
-/* Cancels a job as soon as a listener reports that it runs, which is before its runner knows. */
+/* Cancels a job as soon as a listener reports that it is running. At that time the runner does not
+ * have the job yet. */
 struct hasty {
     struct queue *queue;
     pthread_mutex_t mutex;
@@ -501,13 +502,13 @@ static void who_waits_for_long_has_no_strike(void) {
     job_claim_waits(claim);
     await_strikes(&b, id, 0);
     job_claim_report(claim, &(struct job_report){ 0, 9, -1, NULL });
-    await_strikes(&b, id, 1); /* the report shows that it works */
+    await_strikes(&b, id, 1); /* the report ends the wait */
     job_claim_waits(claim);
     await_strikes(&b, id, 0);
     job_claim_report(claim, &(struct job_report){ 1, 9, -1, NULL });
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);
-    /* A job that waits only briefly keeps its strike meanwhile. */
+    /* If a job waits only briefly, its strike is not removed. */
     enqueue(&b, id);
     claim = await_start(&b.runner, 2);
     job_claim_waits(claim);
@@ -583,7 +584,8 @@ static void an_end_is_written_once_there_is_room(void) {
     folder_remove(folder);
 }
 
-/* A job arrives while the dispatcher is searching and has found none. */
+/* A job is enqueued just while the dispatcher searches the queue without success. It must still be
+ * started. */
 static void a_job_that_comes_in_the_middle_is_begun(void) {
     struct bench b;
     char folder[FOLDER_BYTES], id[JOB_ID_BYTES];

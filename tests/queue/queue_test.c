@@ -187,8 +187,8 @@ static struct job enqueue_for(struct queue *queue, const char *caller, int prior
 
 #define TURNS 8
 
-/* Stores the position that the queue reports for each job, after `claimed` jobs have been
- * claimed. */
+/* Asks the queue for the position of each job after `claimed` claims, and stores the positions in
+ * said[claimed]. */
 static void look_at_positions(
     struct queue *queue, const struct job jobs[TURNS], int claimed, int said[TURNS][TURNS]) {
     struct error err = { 0 };
@@ -199,9 +199,9 @@ static void look_at_positions(
     }
 }
 
-/* Claims all jobs, and checks that the last letters of their callers, in the order of the claims,
- * are `expected`. Also checks the positions that the queue reported before each claim. `ends`: each
- * job ends before the next is claimed. */
+/* Claims all jobs. Checks that the last letters of their callers, in the order of the claims, are
+ * `expected`, and that the positions reported before the claims were right. `ends`: each job ends
+ * before the next one is claimed. */
 static void expect_turns(struct kind *kind, struct queue **queue, const struct job jobs[TURNS],
     bool ends, const char *expected) {
     char seen[TURNS + 1] = "";
@@ -217,7 +217,7 @@ static void expect_turns(struct kind *kind, struct queue **queue, const struct j
                 CHECK(said[at][i] == turn - at + 1,
                     "turn %d: after %d claims this job of %s was number %d, not %d", turn, at,
                     job.caller, said[at][i], turn - at + 1);
-        usleep(2000); /* start times are stored in milliseconds */
+        usleep(2000); /* so that start times, stored in ms, differ */
         CHECK(!ends || queue_succeed(*queue, job.id, 1, NULL, &err), "%s", err.message);
         job_finish(&job);
     }
@@ -267,7 +267,8 @@ static void a_key_stands_for_one_request(struct kind *kind) {
     end(kind, queue, "two keys, two bodies");
 }
 
-/* Two owners, and orders without an owner, use the key "k" for each of two types. */
+/* The key "k" is used by two owners and by orders without an owner, for each of two types. These
+ * are six different jobs. */
 static void a_key_belongs_to_its_owner_and_type(struct kind *kind) {
     static const char *const owners[] = { "alice", "bob", NULL }, *const types[] = { "train",
         "draw" };
@@ -448,8 +449,9 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     end(kind, queue, "pause, resume, cancel, delete");
 }
 
-/* A job that succeeds counts as having taken all its steps. If a daemon is killed between a job's
- * last checkpoint and its end, the resumed job takes no more steps and so reports none. */
+/* A job that succeeds counts as having taken all its steps, even if it did not report the last
+ * ones. This happens if the daemon is killed between a job's last checkpoint and its end: the
+ * resumed job has no steps left to report. */
 static void what_succeeded_has_taken_all_its_steps(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -495,7 +497,9 @@ static void check_seconds(const struct job *job, int64_t expected, const char *w
     printf(" %.3f s", seconds);
 }
 
-/* check_seconds accepts up to 100 s more than expected, because the test itself takes some time. */
+/* A job's running time is measured with the monotonic clock, so changes of the system's clock do
+ * not count. check_seconds accepts up to 100 s more than expected, because the test itself takes
+ * some time. */
 static void time_at_work_is_what_has_passed(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -529,7 +533,8 @@ static void time_at_work_is_what_has_passed(struct kind *kind) {
     end(kind, queue, "at work");
 }
 
-/* A job's id is unique, so the second insertion is refused halfway. */
+/* Inserting a second job with the same id fails, because ids are unique. Nothing of the second job
+ * may remain. */
 static void a_refused_change_leaves_nothing_behind(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);

@@ -76,8 +76,8 @@ static void a_deleted_job_leaves_no_events(void) {
     folder_remove(folder);
 }
 
-/* The file has its own lock besides the folder's, so even a program that does not know latentd
- * cannot write to a file in use. */
+/* The file has a lock of its own, besides the folder's. So while the daemon uses the file, even a
+ * program that ignores the folder's lock can neither read nor write it. */
 static void nobody_else_uses_the_file(void) {
     char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
     struct error err = { 0 };
@@ -92,7 +92,8 @@ static void nobody_else_uses_the_file(void) {
     folder_remove(folder);
 }
 
-/* The database refuses an event after the event's job has been changed. */
+/* If the database refuses an event after the event's job was already changed, the change is undone
+ * as well. */
 static void a_change_happens_as_a_whole_or_not_at_all(void) {
     char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
     struct error err = { 0 };
@@ -136,7 +137,7 @@ static bool is_sound(const char *folder) {
 
 /* --- Files of format version 1 --- */
 
-/* Exactly as a daemon of that version made it. */
+/* The file's schema, exactly as a daemon of format version 1 made it. */
 static const char version_1[] =
     "CREATE TABLE job ("
     " number INTEGER PRIMARY KEY AUTOINCREMENT,"
@@ -182,8 +183,9 @@ static const char version_1[] =
     ", 'the body', '" state "', 0, 1, 0, 1, 1, 0, 0, 0, 3, 9, 3, -1, NULL, NULL, NULL, 2);"        \
     "INSERT INTO event VALUES (" number ", 1, 1, 'state', '{}'), (" number ", 2, 1, 'a', '{}');"
 
-/* In format version 1 no two jobs had the same key, so a picture's key contains the name of the API
- * key. Of the jobs 1 to 9 only 3, 5, 6 and 7 are left. */
+/* In format version 1 a key had to be unique among all jobs, so the key of a generate job contains
+ * the type and the name of the API key. Jobs 3, 5, 6 and 7 remain; 9 is deleted, so the next job
+ * must be number 10. */
 static const char *const rows_of_version_1[] = {
     VERSION_1_JOB("3", "train", "'monday'", "running"),
     VERSION_1_JOB("5", "generate", "'generate alice monday'", "succeeded"),

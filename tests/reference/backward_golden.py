@@ -83,7 +83,8 @@ for name, f in (("silu", F.silu), ("quick_gelu", lambda x: x * torch.sigmoid(1.7
 h = (4 * stream(1, 3, 10)).requires_grad_()
 gradients("geglu", h[:, :5] * F.gelu(h[:, 5:]), h=h)
 
-# Two terms: one for all outputs, one for outputs 2 to 4. The second has more ranks than a panel.
+# Two low-rank terms: one for all outputs, one for outputs 2 to 4. The second has rank 17, more than
+# one panel holds.
 x = leaf(1, 2, 5, 4, 3)
 for name, taps in (("linear", 1), ("down", 3)):
     d0, u0 = leaf(2, 2, 3, taps, taps), leaf(3, 5, 2, 1, 1)

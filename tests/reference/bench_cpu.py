@@ -42,7 +42,7 @@ WORKER = os.path.join(HERE, "bench_peer.py")
 PEERS = ("latentd", "diffusers", "openvino")
 # Any tokenizer will do, because the weights are random.
 TOKENIZER = os.path.join(ROOT, "share/tiny-sd/tokenizer")
-GENERATE_LIMITS = 4  # times --limit: loading, two steps and a decode
+GENERATE_LIMITS = 4  # times --limit, for loading, 2 steps, a decode
 
 
 class PeerFailed(Exception):
@@ -122,7 +122,8 @@ class Peer:
             self.peak_bytes = max(self.peak_bytes, int(found.group(1)) * 1024)
 
     def _read(self):
-        # One line answers one call, so nothing is ever left in the pipe's buffer.
+        # Each call is answered by one line, so readline leaves nothing in Python's buffer, where
+        # select would not see it.
         if not select.select([self.process.stdout], [], [], self.limit)[0]:
             raise PeerSlow
         line = self.process.stdout.readline()

@@ -26,7 +26,7 @@ def figures_of(first, samples, stopped):
     """Returns the figures of one action, or None before its first call."""
     if first is None:
         return None
-    used = samples or [first]  # a slow peer makes only the first call, which otherwise only warms up
+    used = samples or [first]  # if a peer is too slow for samples, its first call counts
     return {
         "first_s": first,
         "median_s": statistics.median(used),

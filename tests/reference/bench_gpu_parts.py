@@ -326,7 +326,7 @@ def part_pictures(bench):
     try:
         for images, steps, turns in ((1, 50, 9), (8, 50, 4), (1, 20, 9), (8, 20, 4)):
             out["runs"].append(generate(bench, "bf16", images, steps, turns))
-            if watch:  # only for the process with one image
+            if watch:  # covers only the runs with one image
                 out["memory"] = {"peak_bytes": watch.end(), "before_bytes": watch.before,
                                  "allocated_bytes": out["runs"][0].get("allocated_bytes")}
                 watch = None

@@ -52,7 +52,7 @@ BARS = [
 ]
 FLOOD, FLOODER = 200, "127.0.0.2"  # requests in flight, and their address
 FLOOD_ROUNDS = 15  # pictures, one after the other
-FLOOD_BAR = 3.0  # limit of a caller's median wait during the flood, as a multiple of that alone
+FLOOD_BAR = 3.0  # limit of a caller's median wait during the flood / median wait alone
 
 
 class Server:

@@ -51,7 +51,7 @@ def round_rightly():
         setattr(torch.Tensor, name, rounded(getattr(torch.Tensor, name)))
     power, root, logarithm = torch.Tensor.__pow__, rounded(torch.Tensor.__pow__), numpy.log
     torch.Tensor.__pow__ = lambda x, y: root(x, y) if y == 0.5 else power(x, y)
-    # DEIS passes its float32 tensors to numpy.
+    # DEIS calls numpy's logarithm with float32 tensors of torch.
     numpy.log = lambda x, *rest, **named: (
         x.log() if isinstance(x, torch.Tensor) else logarithm(x, *rest, **named))
 

@@ -68,7 +68,7 @@ def randomize(name, tensors):
             if "magnitude" in key or "dora_scale" in key:
                 tensor.mul_(1 + 0.5 * values.reshape(tensor.shape))
             else:
-                size = 0.8 if "hada_" in key or "lokr_" in key else 0.3  # several factors are multiplied
+                size = 0.8 if "hada_" in key or "lokr_" in key else 0.3  # larger, because several factors are multiplied
                 tensor.copy_(size * values.reshape(tensor.shape))
 
 

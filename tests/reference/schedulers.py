@@ -58,7 +58,7 @@ class Row:
     reference: str  # a class of diffusers
     predictions: tuple = ALL
     spacings: bool = True
-    lists: bool = False  # has LISTS, and sgm_uniform unless `whole`
+    lists: bool = False  # has LISTS, and sgm_uniform if not `whole`
     whole: bool = False
     zero_snr: bool = False
     list_hook: str = "exponential"  # replaced to supply lists the class lacks
@@ -364,8 +364,8 @@ def write(name, row):
             continue
         seen.add(key)
         file = SD15 | changes
-        # Keys that PNDMScheduler does not have belong to the file, where diffusers saves them. The
-        # reference gets them as options.
+        # If PNDMScheduler does not have a changed key, diffusers saves it only in the file of a
+        # scheduler that has it. The reference gets such keys as options.
         foreign = {k: v for k, v in changes.items() if k not in SD15}
         result, why = record(row, file, options | foreign, steps)
         if why:

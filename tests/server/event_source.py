@@ -83,8 +83,8 @@ class Stream(EventReader):
 
 
 class EventSource(EventReader):
-    """Works like a browser's: remembers the last id, reconnects when a stream ends, and stops at
-    a 204. `open` connects."""
+    """Works like a browser's EventSource: remembers the last id, reconnects when a stream ends,
+    and stops at a 204. `open` connects."""
 
     def __init__(self, daemon, path, last_id=None, timeout=20):
         super().__init__()

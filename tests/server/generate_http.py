@@ -318,8 +318,9 @@ def bomb(width, height):
     return base64.b64encode(data).decode()
 
 
-# Requests that this model cannot draw, and the field that the error names. The lower half is wrong
-# only for this model: 12 layers of text encoder, 1000 timesteps, a scheduler without that option.
+# Requests that this model cannot draw, and the field that the error names. The rows of the lower
+# half are valid for other models: this one has 12 layers of text encoder, 1000 timesteps, and a
+# scheduler without that option.
 UNDRAWABLE = [
     ({"prompt": 1}, "prompt"),
     ({"prompt": []}, "prompt"),

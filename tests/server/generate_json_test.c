@@ -347,7 +347,7 @@ static json_t *number_json(const struct scheduler_option *option, double value) 
                                                                 : json_real(value);
 }
 
-/* Returns how many values it tried. */
+/* Returns how many values of the option were tried. */
 static int try_option(enum scheduler_kind kind, enum scheduler_option_id id) {
     const struct scheduler_option *o = &scheduler_options[id];
     const char *name = o->name;

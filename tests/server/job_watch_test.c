@@ -73,14 +73,15 @@ static void the_oldest_of_those_with_most_give_way(void) {
         /* One caller follows many jobs: its own oldest onlooker leaves, before all places are
          * taken. */
         { { "aA", "bA", "cA", "dA", "eA" }, "x...." },
-        /* Many callers follow one job: its oldest leave. */
+        /* Many callers follow one job: its oldest onlookers leave. */
         { { "zZ", "aA", "aB", "aC", "aD", "aE", "aF" }, ".xx...." },
-        /* With two keys (k and l) the job counts as two jobs. */
+        /* Onlookers of one job with different keys (k and l) are counted separately. */
         { { "aAk", "aBk", "aCk", "aDk", "aEl", "aFk" }, "x....." },
-        /* All places are taken: the oldest of the job with the most onlookers (b) leaves, whoever
-         * comes. */
+        /* All places are taken: the oldest onlooker of the job with the most onlookers (b) leaves,
+         * whatever job the new one follows. */
         { { "aA", "aB", "bA", "bB", "bC", "cC", "dD", "dE", "eF" }, "..x......" },
-        /* The oldest of the caller with the most onlookers (A) leaves. */
+        /* All places are taken: the oldest onlooker of the caller with the most onlookers (A)
+         * leaves. */
         { { "aB", "bA", "cA", "dA", "eC", "eB", "fD", "gE", "hF" }, ".x......." },
         /* The streams of drawings take no place and are not dismissed. */
         { { "-A", "-A", "-A", "-A", "-A", "-A", "-A", "-A", "-A", "aA", "-A" }, "..........." },
@@ -113,7 +114,7 @@ static void places_come_back(void) {
     job_watch_destroy(watch);
 }
 
-/* An onlooker that has seen the end of its job leaves by itself. */
+/* After the end of its job an onlooker leaves by itself, and then it no longer takes a place. */
 static void who_has_left_has_no_place(void) {
     struct error err = { 0 };
     struct job_watch *watch;

@@ -503,12 +503,12 @@ def kill9_loses_nothing_acknowledged(folder, rounds=8):
 
 def a_job_that_kills_the_daemon_is_given_up(folder):
     with Jobs(folder) as d:
-        # 15 steps take longer than the answer to POST /train.
+        # Step 15 comes after 0.6 s, so that POST /train is answered before the daemon is killed.
         job_id = d.start({"steps": 100, "step_ms": 40, "checkpoint_every": 10, "kill_at": 15})
         check(wait_until(lambda: d.process.poll() is not None), "it kills the daemon")
         command = d.command
     kills, strikes = 1, 0
-    while strikes < 5 and kills < 50:  # a report that comes late counts as progress
+    while strikes < 5 and kills < 50:  # a report of a new highest step resets them
         p = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
         check(p.returncode == -9, f"it kills the daemon, status {p.returncode}")
         kills += 1
@@ -576,7 +576,7 @@ def a_full_disk_is_survived(folder):
         check(d.generate({"prompt": "a"}).status == 200, "pictures are drawn")
         check(d.job(running)["state"] == "running", "what is known can be read")
         # The job fails at its checkpoint, half a second after its start. There is no room to write
-        # this to the job's row or to the log.
+        # the failure to the job's row or to the log.
         time.sleep(5)
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE,
                          (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -113,7 +113,7 @@ def ask_without_room(d):
     check(d.is_drawing(), "it draws")
     limit(d, 24 << 20)
     r = d.request("PUT", "/model", '{"name": "more/merged"}', JSON)
-    limit(d, 1 << 32)  # released heap pages still count for this limit
+    limit(d, 1 << 32)  # generous: released heap pages still count
     told = r.json()["switch"]
     check(r.status == 202 and told["unloads_first"] and told["state"] == "draining" and
           told["needed_bytes"] > told["available_bytes"], f"it says so before: {r.status} {r.body[:300]}")
@@ -122,8 +122,8 @@ def ask_without_room(d):
 
 
 def old_goes_first(d):
-    """The daemon takes no requests while it loads the new checkpoint, and finishes those
-    accepted before."""
+    """From the PUT until the new checkpoint is loaded, the daemon accepts no requests. It
+    finishes those accepted before."""
     check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "before")
     drawing, slow = ask_without_room(d)
     check(d.get("/health/ready").status == 503 and d.generate(DRAW).status == 503, "no request is taken meanwhile")

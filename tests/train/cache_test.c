@@ -53,7 +53,8 @@ static void what_was_written_comes_back(void) {
     CHECK(is_there(1), "written twice, it is gone");
 }
 
-/* Changes every byte of a small file in turn, cuts it to every length, and appends a byte. */
+/* A small file with any byte changed, cut to any length, or with a byte appended must not be read,
+ * and is deleted. */
 static void damage_is_seen(void) {
     const struct digest name = name_of(3);
     struct error err = { 0 };

@@ -236,9 +236,9 @@ static void one_can_be_named(void) {
     CHECK(read_values[0] == 80, "another one's values");
     read_step(90, false, "checkpoint-80, checkpoint-100, checkpoint-120");
     flip(80, 1);
-    read_step(80, false, "damaged"); /* and no other is read instead */
+    read_step(80, false, "damaged"); /* no other checkpoint is read instead */
     flip(80, 1);
-    for (int i = 0; i < 2; i++) { /* the second replaces what was put aside */
+    for (int i = 0; i < 2; i++) { /* in round two, one is already put aside */
         CHECK(checkpoint_put_aside(folder, 80, &err), "%s", err.message);
         expect_steps("80 ");
         write_step(100, 0);

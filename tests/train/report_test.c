@@ -15,10 +15,10 @@
 
 static char folder[] = "/tmp/latentd-report-XXXXXX";
 
-/* Four events at 1700000000.25 and so on, made by tensorboard 2.21's RecordWriter of its Event
- * messages: the version; SessionLog START at step 301, at the same moment, so that TensorBoard
- * drops what earlier files say about that step too; loss 0.125 and learning_rate 1e-4 at 301; a
- * picture of 300x2 whose "PNG" is "PNG!" at 301. */
+/* Four events written by tensorboard 2.21's RecordWriter, the first at 1700000000.25: the version;
+ * SessionLog START at step 301; loss 0.125 and learning_rate 1e-4 at 301; a picture of 300x2 at
+ * 301, whose "PNG" is "PNG!". START has the time of the first event. It makes TensorBoard drop what
+ * earlier files say about step 301 and later steps. */
 static const char recorded[] =
     "1800000000000000a37f4b220900001040fc54d9411a0d627261696e2e4576656e743a32338d2fe9100000000000"
     "000095fbfe180900001040fc54d94110ad023a020801cb79b93b31000000000000009d8383e9090000a040fc54d9"

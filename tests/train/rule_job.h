@@ -83,8 +83,8 @@ struct rule_pictures {
     const char *class_prompt;
     int block, mask_block, instances;
     int reads; /* of pixels */
-    /* Announced reads that are not yet done. There can be `expected_max` of them (at most
-     * EXPECTED_MAX); 0: announcements are refused. */
+    /* Reads that were announced and have not been made yet: at most `expected_max`, which is at
+     * most EXPECTED_MAX. If it is 0, announcements are refused. */
     struct rule_expected {
         int64_t item;
         struct crop crop;

@@ -170,8 +170,8 @@ static void says(const char *path, const char *key, const char *expected) {
     free(value);
 }
 
-/* With a lora_dropout above 0 diffusers would make layers that drop, and leave them in training
- * mode. So the file says 0. */
+/* If the file had a lora_dropout above 0, diffusers would make dropout layers and leave them in
+ * training mode, where they drop values. So the file says 0. */
 static void dropout_is_told_where_nothing_drops(const char *path) {
     job.config.dropout = 0.2;
     save(path, TRAIN_SAVE_DIFFUSERS);

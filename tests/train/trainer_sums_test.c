@@ -187,8 +187,8 @@ static void held_out_loss_is_the_mean_of_its_draws(void) {
 
 /* --- a step that is restarted --- */
 
-/* Reads the values in the middle of each step, later in each one. Reading them restarts the
- * step. */
+/* Reads the values in the middle of every step, each time further into the step than in the step
+ * before. Reading them restarts the step. */
 static void run_disturbed(struct job *job) {
     struct error err = { 0 };
     begin(job);

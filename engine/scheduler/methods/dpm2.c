@@ -46,7 +46,8 @@ static void add_first(struct scheduler_evaluation *evaluation, enum prediction_t
     update->weights[TERM_SLOT + SLOT_DERIVATIVE] = middle - sigma;
 }
 
-/* The update over the whole step: by dt from its start, with the derivative at the middle. */
+/* The update over the whole step: from the step's start by dt, with the derivative at the
+ * middle. */
 static struct scheduler_update *add_second(struct scheduler_evaluation *evaluation,
     enum prediction_type prediction, float middle, float dt) {
     sigma_derive(evaluation, prediction, middle, SLOT_DERIVATIVE, SLOT_DERIVATIVE);

@@ -51,8 +51,8 @@ struct attention_shape {
 /* In a call with lengths, the candidate does not depend on the call's tk. Rows of at most
  * ATTENTION_FEW_KEYS keys use the candidate for tk = ATTENTION_FEW_KEYS (one block takes all their
  * keys). Longer rows use the candidate for tk = 2 * ATTENTION_FEW_KEYS. A row's bits thus depend on
- * its own length alone. If a call thus has two different candidates, both are launched, and each
- * skips the rows of the other. */
+ * its own length alone. If these two candidates differ, both are launched, and each launch skips
+ * the rows of the other. */
 #define ATTENTION_FEW_KEYS 80
 
 /* Fills in the shapes that decide how a call is computed, and returns their number. Without

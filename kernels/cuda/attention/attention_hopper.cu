@@ -40,7 +40,7 @@ template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_, int PASSES_> s
     static constexpr int REGISTERS = 65536 / THREADS / BLOCKS / 8 * 8;
     static constexpr int FEW = GROUPS > 2 ? 56 : 40;
     static constexpr int MANY = (REGISTERS * (GROUPS + 1) - FEW) / GROUPS / 8 * 8;
-    static constexpr bool DEALS = REGISTERS < 240; /* otherwise all have enough */
+    static constexpr bool DEALS = REGISTERS < 240; /* otherwise every thread has enough registers */
     static constexpr int STEPS = (D + 15) / 16, SLICES = (D + 63) / 64;
     static constexpr int KF = BK / 8, DF = D / 8; /* fragments of keys and of v */
     /* In the loop of the smallest heads, the unit for exponentials is the bottleneck, by a tenth. A

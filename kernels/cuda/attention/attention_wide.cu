@@ -2,8 +2,9 @@
  * VAE's one head of 512, the bundled checkpoint's 24 and 48.
  *
  * The warps of a block form WM rows of 16 queries and WN columns. A column computes the scores of
- * its share of a block of keys and exchanges the largest ones through shared memory. The weights of
- * all columns meet there too, and each column then sums its CPW channels of the values. q stays in
+ * its share of a block of keys and exchanges the largest ones through shared memory. The columns
+ * also exchange their weights through shared memory, and each column then sums its CPW channels of
+ * the values. q stays in
  * shared memory: 512 channels of it do not fit in registers. Values are loaded while scores are
  * computed, the next keys while values are summed. Lines are an odd number of 16-byte chunks long;
  * a head of 24 channels is followed by 8 zeros.

@@ -38,7 +38,7 @@ struct hopper {
     int steps;                              /* steps of all taps, then of the shortcut */
 };
 
-/* The sources of the boxes: pixels, weights, and those of the shortcut. */
+/* The sources of the boxes: pixels and weights, of the convolution and of its shortcut. */
 struct hopper_maps {
     CUtensorMap x, weight, shortcut, shortcut_weight;
 };

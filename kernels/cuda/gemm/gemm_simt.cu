@@ -102,9 +102,9 @@ template <class T> __global__ void __launch_bounds__(SIMT_THREADS) gemm_simt(con
 #define VECTOR_ROWS 4
 #define VECTOR_WARPS 8
 
-/* For rows of one token each. Nearly all the time goes into reading the weight, so a warp reads one
- * output channel's weights (coalesced along k) for VECTOR_ROWS rows at a time. Grid: y counts
- * groups of rows, x groups of output channels. */
+/* The kernel for rows of one token each. Nearly all the time goes into reading the weight, so a
+ * warp reads one output channel's weights (coalesced along k) for VECTOR_ROWS rows at a time. Grid:
+ * y counts groups of rows, x groups of output channels. */
 template <class T>
 __global__ void __launch_bounds__(32 * VECTOR_WARPS) gemm_vector(const struct gemm g) {
     const int lane = (int)threadIdx.x % 32, columns = g.geglu ? 2 : 1;

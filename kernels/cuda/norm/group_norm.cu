@@ -95,8 +95,8 @@ __device__ __forceinline__ void each_line(
         from, apart, w, end, [] {}, each);
 }
 
-/* Returns x, but makes the compiler assume that it has changed. So whatever depends on it is
- * computed after this call and not before. */
+/* Returns x, but makes the compiler assume that the value has changed. Whatever depends on the
+ * result is therefore computed after this call. */
 template <class T> __device__ __forceinline__ T computed_here(T x) {
 #ifdef __CUDACC__
     if constexpr (sizeof(T) == 4)

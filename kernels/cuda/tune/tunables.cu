@@ -11,8 +11,8 @@
 static const char *const conv_names[] = { "conv1x1", "conv3x3", "conv3x3-down",
     "conv3x3-down-right", "conv3x3-up" };
 
-/* The functions of a tunable that follow from a list of candidates, their names, and a function
- * that selects one. */
+/* Those functions of a tunable that are the same for every kind of operation. Each kind gives three
+ * functions: LIST lists the candidates, NAME names one, SELECT selects one. */
 template <class SHAPE, class CANDIDATE, int MOST, int (*LIST)(const SHAPE *, CANDIDATE *),
     const char *(*NAME)(const CANDIDATE *, char *, size_t),
     bool (*SELECT)(const SHAPE *, const CANDIDATE *)>

@@ -68,7 +68,7 @@ def body(a, r, said):
     name = {'sun': 'the sun', 'full moon': r.choice(('a full moon', 'the full moon')),
             'crescent moon': r.choice(('a crescent moon', 'a thin moon'))}[a['body']]
     if 'moon' in name and r.random() < .3:
-        name, said['body'] = 'the moon', 'moon'  # does not say which moon
+        name, said['body'] = 'the moon', 'moon'  # the caption does not say full or crescent
     return f"{name} {r.choice(SIDES).format(a['side'])}" if 'side' in said else name
 
 

@@ -1,7 +1,8 @@
 """Judges whether pictures show what their prompts say.
 
   score.py prompts N > prompts.jsonl    N prompts of combinations never trained on
-  score.py judge prompts.jsonl DIR      judges DIR/0000.png and so on; exit 1 under the bars
+  score.py judge prompts.jsonl DIR      judges DIR/0000.png and so on; exits with 1 if a score is
+  too low
   score.py real                         the judge itself, on drawn scenes
   score.py diffusers N DIR [STEPS [GUIDANCE]]   draws N prompts with diffusers, then judges
 
@@ -63,8 +64,8 @@ def object_window(sky_map, index):
 
 def judge_object(x, a):
     """Returns whether the object has its colour, and whether it also stands at its place."""
-    # Clouds are white too. So a white object is searched for below the clouds only. A white balloon
-    # may be as high as they are; it must have more white pixels instead.
+    # Clouds are white too, so a white object is searched for only below them. A white balloon may
+    # be as high as the clouds; instead it must have more white pixels.
     white, balloon = a['colour'] == 'white', a['object'] == 'balloon'
     region = x[34:116] if balloon or not white else x[64:116]
     found = colour_map(region, a['sky'])
@@ -99,7 +100,7 @@ def judge(image, a):
 
 def table(results, bars):
     """Prints the percentage of right pictures for each attribute. Returns true if every
-    percentage reaches its bar."""
+    percentage reaches its minimum in `bars`."""
     good = True
     for key, bar in bars.items():
         values = [r[key] for r in results if key in r]

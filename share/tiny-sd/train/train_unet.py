@@ -140,7 +140,7 @@ def train(folder, minutes):
 
 
 def main(folder, minutes):
-    encode_scenes(folder)  # here, or else every worker would do it
+    encode_scenes(folder)  # here, so that it is not done in every worker
     in_parallel(train, folder, minutes)
 
 

@@ -44,8 +44,8 @@ def to_tensor(pictures):
 
 
 def pixel_counts(picture):
-    """Returns each pixel's weight in the loss: the more it differs from the median of its row,
-    the larger."""
+    """Returns each pixel's weight in the loss. The weight grows with the pixel's difference from
+    the median of its row."""
     row = np.median(picture, axis=1, keepdims=True)
     return 1 + 4 * np.minimum(np.abs(picture - row).mean(-1) / 90, 1)
 

@@ -77,8 +77,9 @@ static void begin(size_t memory_bytes, bool merge) {
 
 /* ---- what a set computes ---- */
 
-/* Adapters used one after the other, together, alone and in either order always give the same bits,
- * and the row beside them keeps the base model's bits. */
+/* Tests that drawing with a set of adapters does not affect later sets, and that the order of two
+ * adapters does not matter: the bits stay the same. The row without adapters always has the base
+ * model's bits. */
 static void sets_leave_no_trace(void) {
     begin(0, false);
     const uint64_t before = checksum();
@@ -430,7 +431,7 @@ static void one_that_stalls_loses_its_name(void) {
         error_code_name(err.code), err.message);
     CHECK_CONTAINS(err.message, "nothing of this file came for 0.01 s");
     adapter_upload_abort(stalled);
-    /* An upload that was replaced cannot be completed either. */
+    /* An upload that another upload has replaced cannot be completed. */
     CHECK(adapter_upload_begin(rig.adapters, "name", 0, &stalled, &err), "%s", err.message);
     usleep(20000);
     CHECK(adapter_upload_begin(rig.adapters, "name", 0, &next, &err), "%s", err.message);
@@ -441,8 +442,8 @@ static void one_that_stalls_loses_its_name(void) {
     rig.upload_patience_s = 0;
 }
 
-/* Adds a file as a finished training does: it is copied into the folder, or used where it is if
- * there is no folder. */
+/* Adds a file as a finished training does. The file is copied into the folder; without a folder it
+ * is used in its own place. */
 static void a_file_from_elsewhere_is_added(void) {
     char other[160], folder[sizeof(rig.loras)];
     begin(0, false);

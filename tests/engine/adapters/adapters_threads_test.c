@@ -110,7 +110,7 @@ static void *churn(void *user) {
         must(adapters_resolve(rig.adapters, NULL, 0, false, &set, &err), err.message);
         adapter_set_release(set);
         if (!adapters_unload(rig.adapters, name, &err))
-            must(err.code == ERROR_CONFLICT, err.message); /* it has become a default */
+            must(err.code == ERROR_CONFLICT, err.message); /* the adapter has become a default */
         must(adapters_load(rig.adapters, name, NULL, &err), err.message);
         atomic_fetch_add(&churned, 1);
         usleep(1000);

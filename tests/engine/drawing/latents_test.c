@@ -13,13 +13,14 @@
 
 /* The error that is always allowed, as a fraction of the latents' root mean square. */
 #define TOLERANCE 1e-4
-/* A factor for the recorded `moved`, which measures one rounding at the start only; a drawing
- * rounds at every operation. The worst error seen with AVX2 was 5.5 times `moved` (unipc,
+/* Multiplies the recorded `moved`, which is the effect of a single rounding at the start, while a
+ * drawing rounds at every operation. The worst error seen with AVX2 was 5.5 times `moved` (unipc,
  * v_prediction). */
 #define MOVES 8
 /* The largest error ever allowed, as a share of the root mean square; the picture still looks the
- * same. Only dpm2_ancestral with Beta sigmas comes near it: its last steps turn one rounding of the
- * start into 8 %. Errors seen there: 0.5 % (AVX-512) and 3.5 % (AVX2). */
+ * same. Only dpm2_ancestral with Beta sigmas comes near this limit: the last steps of such a
+ * drawing turn one rounding of the start into 8 %. Errors seen there: 0.5 % (AVX-512) and 3.5 %
+ * (AVX2). */
 #define MOST 0.1
 
 static double number(const json_t *item, const char *key) {

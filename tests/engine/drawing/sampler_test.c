@@ -23,8 +23,8 @@ enum {
 };
 #define ELEMENTS (CHANNELS * HEIGHT * WIDTH)
 
-/* The tokens of each text. When images share a call, other texts' tokens lie behind a shorter
- * text. */
+/* The number of tokens in each text. When images share a call, a shorter text is followed in memory
+ * by tokens of other texts. */
 static const int text_tokens[TEXTS] = { 5, 3, 1, 4 };
 
 /* A device that records calls pads a call of seven rows to eight. */

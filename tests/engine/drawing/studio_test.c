@@ -310,8 +310,8 @@ static void room_comes_when_others_leave(void) {
         check_code("no room", i, ERROR_NO_MEMORY);
 }
 
-/* A request that waits for room also holds back later requests that would fit. Otherwise it might
- * wait for ever. */
+/* A request that waits for room also holds back later requests that would fit. Otherwise the
+ * waiting request might wait for ever. */
 static void room_is_kept_for_whose_turn_it_is(void) {
     struct studio *studio = open_studio(4, 1);
     struct error err = { 0 };

@@ -1,5 +1,5 @@
 /* The cache of encoded texts: an entry is found under its own key only, the cache stays within its
- * bytes, and the least recently used entry is dropped first. */
+ * limit of bytes, and the least recently used entry is dropped first. */
 #include "base/limits.h"
 #include "base/metrics.h"
 #include "engine/drawing/text_cache.h"

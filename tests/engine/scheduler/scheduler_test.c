@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define MAX_ELEMENTS 768
-#define BAR 1e-5 /* of the sample's mean size, at every step */
+#define BAR 1e-5 /* allowed error / sample's mean size, each step */
 #define RECORDED_SEED 11
 #define RECORDED_ELEMENTS 16
 #define RECORDED_VALUES 4   /* the first of RECORDED_ELEMENTS */
@@ -302,8 +302,8 @@ static void call_model(struct run *run, const struct scheduler_evaluation *evalu
 static float recorded_start[RECORDED_VALUES];
 
 /* The reference's samples of one case, after each evaluation that was kept. UniPC's plans also keep
- * a corrected sample in slot 0: it was recorded after the first evaluation of each kept row but the
- * first. */
+ * a corrected sample in slot 0. It was recorded after the first evaluation of each sequence of
+ * consecutive kept evaluations, except for the first sequence. */
 struct recorded {
     float samples[MAX_KEPT][RECORDED_VALUES];
     float last_samples[MAX_GAPS][RECORDED_VALUES];

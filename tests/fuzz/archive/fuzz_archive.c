@@ -1,6 +1,6 @@
 /* Unpacks arbitrary archives of data sets, each into its own folder. A refusal gives a reason.
- * Accepted or refused, only files and folders are created, inside that folder, within the size
- * limit. */
+ * Whether an archive is accepted or refused, only files and folders are created, inside that folder
+ * and within the size limit. */
 #include "base/error.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/data/archive.h"

@@ -94,7 +94,8 @@ static bool judge(char *bytes, size_t *size, struct guard_verdict *verdict) {
     for (size_t i = 1; i < count; i++) {
         const bool folded = *lines[i] == ' ' || *lines[i] == '\t';
         if (folded || !cut_header(lines[i], &head, &headers))
-            return false; /* copied elsewhere; tested by guard_socket.py */
+            return false; /* the library copies a folded header to other memory, which this target
+            does not imitate; guard_socket.py tests that */
     }
     request.headers = headers;
     *verdict = guard_head_end(&head);
@@ -184,8 +185,9 @@ static bool may_end_line(const char *head, const char *cut, size_t i) {
     return !cut[i] && (!head[i] || head[i] == '\r' || head[i] == '\n');
 }
 
-/* The library replaces line ends by NULs. Two adjacent NULs may have been CR LF, or one a bare LF
- * and the other something else (guard_head.h). Writes CR LF for any two of them. */
+/* The library replaces line ends by NULs. Two adjacent NULs may stand for CR LF, or for a bare LF
+ * and one other byte before or after it (guard_head.h). Writes CR LF into `head` wherever `cut` has
+ * two adjacent NULs that may be line ends. */
 static void write_out_line_ends(char *head, const char *cut, size_t size) {
     for (size_t i = 0; i + 1 < size; i++) {
         if (!may_end_line(head, cut, i) || !may_end_line(head, cut, i + 1))

@@ -164,7 +164,8 @@ static void compare(struct example *e, const char *what) {
     }
 }
 
-/* Computes one row alone, then all rows on two more threads. Both must have the bits of `got`. */
+/* Computes one row alone, then all rows with two more threads than before. Both results must have
+ * the bits of `got`. */
 static void check_bits(struct example *e) {
     char text[128];
     describe(&e->c, text);
@@ -294,8 +295,8 @@ static void put_nan_behind(const struct tensor *t, const int32_t *lengths) {
     }
 }
 
-/* A row with fewer keys than fit gets the same bits as with exactly its keys, whatever lies behind
- * them. */
+/* A row whose length is below the tensor's number of keys gets the same bits as with a tensor of
+ * exactly that many keys, whatever lies behind them. */
 static void check_lengths(void) {
     const struct attention_case c = { 3, 20, 140, 2, 40, false, false, 2 };
     for (int32_t keys = 1; keys <= c.tk; keys += keys < 66 ? 1 : 13) {

@@ -28,7 +28,7 @@ SHARED_BYTES_US = 128 * CLOCK_MHZ  # of one multiprocessor's shared memory, read
 
 # ---- GUESSES ----
 TENSOR_FLOPS = 790e12     # large f16 products with NVIDIA's library, power-limited; published
-TENSOR_SHARE = 0.85       # of that, inside a block: as in CUTLASS's best kernels
+TENSOR_SHARE = 0.85       # of TENSOR_FLOPS, inside a block: as CUTLASS's best
 MEMORY_BYTES_US = 4.3e6   # of 4.8 TB/s: reached by copies; published
 L2_BYTES_US = 5.5e6       # to all multiprocessors together; microbenchmarks of the H100
 L2_PORT_BYTES_US = 64 * CLOCK_MHZ  # to one multiprocessor: 64 bytes a clock
@@ -341,7 +341,8 @@ def shapes_of(operation, a):
 
 
 def compare(timed, best):
-    """Prints the model's microseconds, with gaps, beside the measured ones."""
+    """Prints the model's microseconds, including the gaps between kernels, beside the measured
+    ones."""
     parts, calls = {}, []
     for times, operation, a, t in timed:
         us = next((best[name] for name in shapes_of(operation, a) if name in best), None)

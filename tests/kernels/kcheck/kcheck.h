@@ -129,9 +129,9 @@ void subject_take_back(struct compute *c, struct subject *s, struct placed *plac
 void subject_measure(struct kcheck *k, struct subject *s);
 void measure_peaks(struct kcheck *k);
 
-/* When a case runs. QUICK: small cases, always, and with --bench if --quick is given too. CHANNELS:
- * real channel counts on small images, unless --quick. SLOW: real images, unless --quick or
- * --channels. BENCH: shapes of SD-1.5, with --bench. */
+/* When a case runs. QUICK: small cases; they run in every check, and in a --bench run only with
+ * --quick. CHANNELS: real channel counts on small images; not with --quick. SLOW: real images; not
+ * with --quick or --channels. BENCH: shapes of SD-1.5; only with --bench and without --quick. */
 enum when { QUICK, CHANNELS, SLOW, BENCH };
 bool is_time_for(const struct kcheck *k, enum when when);
 /* Whether the table under test packs weights as `dtype`. */

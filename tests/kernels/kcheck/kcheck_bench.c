@@ -1,6 +1,6 @@
 /* kcheck --bench: prints one line per subject, with its rate and its share of the device's peak.
  *
- * On the CPU calls are timed one by one. On another device the inputs are copied once and many
+ * On the CPU, calls are timed one by one. On another device the inputs are copied once and many
  * calls are queued, as a recording if the device has those, so that the device is timed and not the
  * host. Inputs stay in the device's caches as far as they fit. */
 #include "tests/kernels/kcheck/kcheck.h"
@@ -60,7 +60,8 @@ static struct recording *record(
     queue(c, s, y, calls);
     struct error err = { 0 };
     const bool recorded = compute_ok(c);
-    c->error = (struct error){ 0 }; /* a call that really fails will report it later */
+    c->error = (struct error){ 0 }; /* it may only mean that the call cannot be recorded; a call
+    that fails without recording sets the error again */
     if (!recorder->end(recorded ? &out : NULL, &err) && recorded)
         c->error = err;
     return out;

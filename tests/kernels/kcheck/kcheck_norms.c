@@ -88,7 +88,7 @@ void check_group_norm(struct kcheck *k) {
         { 2, 3, 3, 1030, 1, true, 0, QUICK }, /* a line has more words than a block has threads */
         { 3, 8, 8, 64, 32, true, 100, QUICK },
         { 3, 11, 13, 96, 4, true, -3, QUICK },
-        /* Two sources: both have a part of one word, or of one group; and wide words. */
+        /* Two source tensors that share one word, or one group; also wide words. */
         { 3, 5, 7, 6, 3, true, 0, QUICK, 1 },
         { 3, 3, 3, 17, 17, false, 0, QUICK, 9 },
         { 2, 8, 8, 192, 32, true, 0, QUICK, 64 },
@@ -175,9 +175,9 @@ static void add_lengths(struct subject *s, const struct attention_case *p) {
 }
 
 /* If the second product has bf16 or f16 operands (tensor cores, tiles, pairs), the softmax's
- * weights are rounded to that type. Each is off by up to half a unit in the last place, at random,
- * and so is their sum over values of either sign. scripts/parity compares whole models with
- * diffusers' own bf16 error. */
+ * weights are rounded to that type. Each weight then has a random error of up to half a unit in the
+ * last place. Because values have either sign, their weighted sum has a relative error of the same
+ * size. scripts/parity compares whole models with diffusers' own bf16 error. */
 static struct tolerance attention_tolerance(const struct kernels *table, enum dtype dtype) {
     static const struct tolerance bf16 = { 4e-3, "weights rounded to bf16 (2^-9), then y" };
     static const struct tolerance f16 = { 5e-4, "weights rounded to f16 (2^-12), then y" };

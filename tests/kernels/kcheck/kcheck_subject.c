@@ -453,7 +453,7 @@ static void check_threads(
     omp_set_num_threads(threads);
 }
 
-/* If y may share an input's memory, the bits must be the same. */
+/* If y may share an input's memory, sharing it must not change the bits. */
 static void check_in_place(struct kcheck *k, struct subject *s, const struct buffer *apart) {
     struct buffer *input = &s->inputs[s->in_place - 1], y = buffer_create(s->y, 0);
     void *data = input->t.data;

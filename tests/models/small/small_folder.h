@@ -5,7 +5,8 @@
 
 struct small_folder {
     int latent_channels;
-    int in_channels; /* UNet's; 0: latent_channels; 2 * that + 1: inpaints */
+    int in_channels; /* of the UNet; 0: as latent_channels; 2 * latent_channels + 1 for an
+    inpainting model */
     int vae_blocks;  /* one latent covers 2^(blocks - 1) px */
     int sample_size; /* side of the model's own pictures, in latents */
 };

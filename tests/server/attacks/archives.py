@@ -1,7 +1,7 @@
 """Small archives that are expensive to unpack: gzip of hidden files that inflate to many GiB,
-gzip of gzip, and hundreds of thousands of empty files. They are refused or aborted. Meanwhile
-everybody else is served, also with LoRAs and jobs, and a daemon that is told to stop ends in
-time. usage: archives.py LATENTD MODEL"""
+gzip of gzip, and hundreds of thousands of empty files. The daemon must refuse these archives
+or stop unpacking them. Meanwhile everybody else is served, also with LoRAs and jobs, and a
+daemon that is told to stop ends in time. usage: archives.py LATENTD MODEL"""
 import gzip
 import http.client
 import io

@@ -57,7 +57,8 @@ PICTURES = [
     ("/hf", JSON, json.dumps({"inputs": "a", "parameters": {"init_image": BASE64, **DRAW}}).encode()),
     ("/sdapi/v1/img2img", JSON, json.dumps({"prompt": "a", "init_images": [BASE64], "mask": BASE64, "steps": 1,
                                             "width": 64, "height": 64}).encode()),
-    # Blurred with the largest radius, and composed over the whole picture.
+    # The mask is blurred with the largest radius, and the result is composed over the whole
+    # picture.
     ("/sdapi/v1/img2img", JSON, json.dumps({"prompt": "a", "init_images": [BASE64], "steps": 1,
                                             "mask": base64.b64encode(LINE).decode(), "mask_blur": 64,
                                             "inpainting_fill": 0, "width": 64, "height": 64}).encode()),
@@ -80,8 +81,8 @@ def post(daemon, path, kind, body):
 
 
 class Attack:
-    """Clients that send these bodies again and again, each starting with another one. With
-    `leaves` they hang up as soon as a body is sent."""
+    """Clients that send these bodies again and again, each client starting with a different
+    body. With `leaves` they hang up as soon as a body is sent."""
 
     def __init__(self, daemon, bodies, clients=4, leaves=False):
         self.daemon, self.bodies, self.leaves = daemon, bodies, leaves

@@ -30,8 +30,8 @@ def is_stopped(daemon):
 
 
 def answers(clients, seconds):
-    """Returns the number of clients answered with 200, the number closed instead, and the
-    seconds until the last answer."""
+    """Returns the number of clients answered with 200, the number disconnected without an
+    answer, and the seconds until the last of these events."""
     begun = last = time.monotonic()
     left, poll = {s.fileno(): s for s in clients}, select.poll()
     good = closed = 0
@@ -59,7 +59,7 @@ def ask(clients):
 
 def bursts_are_answered(daemon, count):
     clients = [daemon.connect() for _ in range(count)]
-    ask(clients)  # now the daemon has accepted all of them
+    ask(clients)  # makes the daemon accept all of them
     good, closed, seconds = answers(clients, 4 * LIMIT_S)
     check(good == count, f"{count} clients come in: {good} answered, {closed} closed")
     for burst in range(3):

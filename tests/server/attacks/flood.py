@@ -67,7 +67,7 @@ class Flood:
         while not self.ended:
             try:
                 status, headers, _ = self.caller.request("POST", "/generate", DRAWING)
-            except OSError:  # closed for a newer connection, or the daemon ends
+            except OSError:  # the daemon made room for a newer connection, or is ending
                 status, headers = 0, {}
             with self.lock:
                 if status == 429:
@@ -119,7 +119,8 @@ def drawings(name, daemon, one, other, again):
         judge(name, alone, timed(one.draws))
         ends_in_time(daemon, DRAIN_S, name)
     check(flood.refused > 0, f"{name}: the flood is refused")
-    # 64 requests of 12 steps of 10 ms wait, and two callers take turns. So Retry-After must be
+    # 64 requests are waiting, each of 12 steps of 10 ms, and the two callers take turns. So
+    # Retry-After must be
     # several seconds.
     print(f"{name}: {flood.refused} refusals, Retry-After up to {flood.longest_s} s")
     check(flood.longest_s >= 3, f"{name}: Retry-After says what the queue takes, not {flood.longest_s} s")

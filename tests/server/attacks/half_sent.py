@@ -1,7 +1,7 @@
 """Clients that send half of what they announce, and then nothing or a byte now and then. Some
-send large bodies, which together would fill all memory for bodies. Others, more than there
-may be connections, send half a head or half a small body. Everybody else is served meanwhile.
-usage: half_sent.py EXECUTABLE"""
+send large bodies, which together would fill all memory for bodies. Others send half a head or
+half a small body, on more connections than the daemon accepts. Everybody else is served
+meanwhile. usage: half_sent.py EXECUTABLE"""
 import contextlib
 import sys
 import tempfile

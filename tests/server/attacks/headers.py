@@ -85,7 +85,8 @@ def attack(disk):
         for s in held:
             s.close()
 
-    # No inodes left: that is the server's problem, and the error says so.
+    # A data set that needs more inodes than are left gets a 507, and not the error for names that
+    # occur twice.
     inodes = f"{disk}/inodes"
     os.makedirs(inodes)
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m,nr_inodes=40", "tmpfs", inodes]).returncode == 0:

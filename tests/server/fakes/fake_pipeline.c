@@ -1,9 +1,10 @@
-/* A pipeline without a model, under the real engine, the real daemon and the real command line: its
- * pictures are stripes of the seed, its pace and its failures are told to it.
+/* A pipeline without a model, for tests of the real engine, daemon and command line. Its pictures
+ * are stripes that depend on the seed.
  *
- * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load"; with "figures_ms=500" its
- * device takes that long to report its figures; with "images=4" four images share a step; two
- * "heavy" models never fit into memory together. A prompt of "fail:device", "fail:lost",
+ * The model path sets its pace and whether loading fails: "fake,load_ms=300,step_ms=20,fail_load".
+ * With "figures_ms=500" its device takes 500 ms to report its figures. With "images=4" four images
+ * share a step. Two "heavy" models never fit into memory together. A prompt of "fail:device",
+ * "fail:lost",
  * "fail:memory" or "fail:internal" fails with that error; "warn:TEXT" draws with that warning. */
 #include "engine/loop/pipeline.h"
 #include "tests/engine/idle_stages.h"

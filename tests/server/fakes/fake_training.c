@@ -1,9 +1,10 @@
-/* A trainer without a model, under the real queue and the real daemon: it counts steps at the pace
- * that the name of the data set says, and keeps its checkpoint in a file of one number, from which
- * it goes on: "fake,step_ms=5,fail_at=12,kill_at=15,talk=100".
+/* A trainer without a model, for tests of the real queue and daemon. It only counts steps. Its
+ * checkpoint is a file with the number of the last step, from which it resumes. The name of the
+ * data set sets its pace and its failures: "fake,step_ms=5,fail_at=12,kill_at=15,talk=100".
  *
- * fail_at: the step at which it fails. kill_at: at which the process dies, once past a checkpoint.
- * talk: bytes of an event of its own each step. */
+ * fail_at: the step at which it fails. kill_at: from this step on the process kills itself, if the
+ * job has a checkpoint.
+ * talk: size in bytes of an event that is added after each step. */
 #include "base/file.h"
 #include "base/text/json.h"
 #include "engine/loop/training.h"

@@ -67,9 +67,10 @@ def jobs_left(d):
 
 
 def end_one(d, phase, how, draw, n, longest_s):
-    """Begins a request and ends it at a random moment. Returns whether it was still in progress,
-    and a number of UNet calls: those after the cancel, or, if the client left, all calls up
-    to then (more may follow)."""
+    """Begins a request and ends it at a random moment. Returns whether it was ended before it
+    was done, and a number of UNet calls, None for a job. After a cancel this is the number of
+    calls since the cancel. If the client left, it is the number of all calls of the daemon up
+    to then; more may follow."""
     id = f"soak-{n}"
     fields = {**BASE, **PHASES[phase], "seed": n}
     delay = draw.random() * longest_s[phase]

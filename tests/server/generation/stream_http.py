@@ -38,8 +38,8 @@ def a_stream_has_progress_and_the_result(d):
 
 
 def who_waits_is_told_its_place(d):
-    # If there is room, one of the three may begin before the next arrives, so several tries may be
-    # needed.
+    # A waiting stream may begin to be drawn before the next one arrives. Then the three places are
+    # not 1, 2 and 3, so several tries may be needed.
     tries = []
     while [1, 2, 3] not in tries and len(tries) < 10:
         tries.append(places_of_three(d))

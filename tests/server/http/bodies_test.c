@@ -44,7 +44,8 @@ static bool is_whole(struct bodies *bodies, struct body *body, size_t wanted) {
     return whole;
 }
 
-/* A body is counted as the bytes received plus up to a MiB, but never as more than it announced. */
+/* A body takes room for the bytes received plus up to 1 MiB, but never for more than its announced
+ * size. */
 static void what_has_come_is_counted(void) {
     static const size_t sizes[] = { 1, 100, 4096, 70000, 3 * MIB / 2, 3 * MIB };
     struct bodies *bodies = make();
@@ -66,7 +67,8 @@ static void what_has_come_is_counted(void) {
     bodies_destroy(bodies);
 }
 
-/* Large bodies that never end fill their part of the room; small ones have their own part. */
+/* Large bodies that never end can fill only their part of the room. Small bodies have a part of
+ * their own and are still received. */
 static void small_ones_come_through(void) {
     struct bodies *bodies = make();
     struct body *large[4], *small[64];
@@ -80,8 +82,8 @@ static void small_ones_come_through(void) {
             send_some(bodies, body, MIB, now) && is_whole(bodies, body, MIB), "beside large ones");
         bodies_drop(bodies, body);
     }
-    /* The same caller's small bodies never end either: the one that has been silent for longest is
-     * dropped. */
+    /* Small bodies of the same caller that never end fill their part, too. Then the body that has
+     * been silent for longest is dropped. */
     for (int i = 0; i < 64; i++) {
         small[i] = bodies_add(bodies, MIB, &bob, 100 + i);
         CHECK(send_some(bodies, small[i], MIB - 1, 100 + i), "small %d", i);
@@ -222,8 +224,8 @@ static void *come_and_go(void *argument) {
     return NULL;
 }
 
-/* For ThreadSanitizer and AddressSanitizer: bodies of one thread are dropped in favour of other
- * threads'. */
+/* Bodies of one thread are dropped in favour of other threads' bodies, so that ThreadSanitizer and
+ * AddressSanitizer can find faults. */
 static void threads_take_it_from_each_other(void) {
     struct bodies *bodies = make();
     pthread_t threads[6];

@@ -26,8 +26,8 @@ static bool is_shut(int client) {
     return recv(client, &byte, 1, MSG_DONTWAIT) == 0;
 }
 
-/* A request that has arrived but was not read yet keeps its place, even if its connection was
- * silent for long. Once it was read and nothing more comes, the connection is closed. */
+/* A connection is not closed while it has bytes of a request that were not read yet, even after a
+ * long silence. It may be closed once the bytes have been read and nothing more comes. */
 static void what_has_come_is_not_idle(void) {
     struct connections *connections;
     struct error err = { 0 };
@@ -61,8 +61,8 @@ static void note(void *watched) {
     sem_post(&gone);
 }
 
-/* Clients that leave one after the other in the same place are each reported at once. Polling ten
- * times a second would report only ten of them per second. */
+/* Clients that use the same place one after the other are each reported as soon as they leave.
+ * Polling ten times a second would report only ten of them per second. */
 static void who_leaves_is_reported_at_once(void) {
     enum { CLIENTS = 20 };
     struct connections *connections;

@@ -61,8 +61,8 @@ class Soak:
             check(False, f"client {number}: {e!r}")
 
     def draw_on(self, number):
-        """Draws with either name or none, in turn. Only "right" may be refused: it is the one
-        that gets deleted."""
+        """Draws with the first adapter, with the second, and without one, in turn. Only "right"
+        may be refused, because only "right" is deleted."""
         turn = number
         while not self.stop.is_set():
             turn += 1
@@ -89,7 +89,7 @@ class Soak:
             self.change("POST", name, json.dumps({"loaded": True}))
         if turn % 7 == 0:
             check(self.daemon.request("POST", "/loras/rescan").status == 200, "rescan")
-        if turn % 10 == 9:  # only "right": every tenth turn is odd
+        if turn % 10 == 9:  # these turns are odd, so this is "right"
             self.change("DELETE", name)
             self.put(name, turn % len(FILES))
 

@@ -20,12 +20,12 @@ DRAW = {"prompt": "a", "seed": 1, "num_inference_steps": 1, "guidance_scale": 1,
 
 
 def put(d, name, data):
-    """Returns the milliseconds from the last byte to the answer, and how many of them the disk
-    took."""
+    """Returns the milliseconds from sending the last byte to receiving the answer, and how many
+    of them the disk took."""
     with d.connect() as s:
         s.sendall(b"PUT /loras/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" %
                   (name.encode(), len(data)) + data[:-1])
-        time.sleep(0.3)  # the earlier bytes have arrived by then
+        time.sleep(0.3)  # by then the other bytes have arrived
         begun = time.perf_counter()
         s.sendall(data[-1:])
         answer = s.recv(1 << 16)

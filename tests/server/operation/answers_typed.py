@@ -1,7 +1,8 @@
-"""What the daemon answers against what its own /openapi.json says of it: other tests run here once more, and each of
-their requests and answers is held against the schemas of its route by the jsonschema package. A key that no schema
-lists fails. So does a route, a method or a status of the document that no test has seen.
-usage: answers_typed.py FAKE LATENTD MODEL PICTURES"""
+"""Checks the daemon's answers against its own /openapi.json. Runs other tests once more, and
+validates each of their requests and answers against the schemas of its route with the
+jsonschema package. A key that no schema lists is a failure. So is a route, a method or a
+status below 400 that is in the document but was not answered in any test. usage:
+answers_typed.py FAKE LATENTD MODEL PICTURES"""
 import collections
 import json
 import os
@@ -30,7 +31,8 @@ with Daemon(FAKE) as d:
 
 
 def pattern(path):
-    """Of a path as OpenAPI writes it; its last piece may have slashes."""
+    """Returns the regular expression for a path as OpenAPI writes it. A parameter at the end may
+    contain slashes."""
     return re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.sub(r"\\{\w+\\}$", ".+", re.escape(path))) + r"\Z")
 
 
@@ -59,7 +61,7 @@ def is_json(kind):
 
 
 def hold(method, target, answer, body, kind):
-    """One exchange against the document; `kind`: the body's media type."""
+    """Checks one exchange against the document. `kind`: the media type of the request's body."""
     path = target.partition("?")[0]
     route = next((route for at, route in ROUTES if at.match(path)), None)
     said = DOCUMENT["paths"].get(route, {}).get(method.lower())
@@ -104,7 +106,8 @@ def watch_httpx(send):
 
 
 def the_rest():
-    """What none of these tests asks for. sys.argv is that of the last one."""
+    """Makes the requests that none of the other tests makes. The trainer module reads sys.argv,
+    which is still that of the last test."""
     sys.modules.pop("trainer")
     import trainer
 
@@ -125,7 +128,7 @@ httpx2.Client.send = watch_httpx(httpx2.Client.send)
 for script, *arguments in WALKS:
     before = daemon.failed
     sys.argv = [script, *arguments]
-    sys.modules.pop("trainer", None)  # which makes its folder as it is imported
+    sys.modules.pop("trainer", None)  # importing it again makes a new folder
     sys.path.insert(0, os.path.dirname(os.path.join(HERE, script)))
     try:
         runpy.run_path(os.path.join(HERE, script), run_name="__main__")

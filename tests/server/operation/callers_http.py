@@ -21,8 +21,8 @@ SHARED = ("/datasets/{name}", "/loras/{name}", "/v1/files/{id}", "/v1/files/{id}
           "/web/{name}")
 # Query names of the routes with an id; each is tried with this value.
 QUERIES = {"after": "1", "wait": "1", "limit": "1"}
-# Queries of the routes without an id, by whether their value names something that a caller has made
-# (LISTS, TASKS) or not (NO_IDS).
+# Queries of the routes without an id. In LISTS and TASKS the value names something that a caller
+# has made, in NO_IDS it does not.
 LISTS = {("/jobs", "after"), ("/v1/fine_tuning/jobs", "after")}
 TASKS = {("/sdapi/v1/progress", "task_id"), ("/sdapi/v1/interrupt", "task_id"), ("/sdapi/v1/skip", "task_id")}
 NO_IDS = {("/generate", "async"), ("/jobs", "state"), ("/jobs", "type"), ("/jobs", "limit"), ("/v1/files", "after"),

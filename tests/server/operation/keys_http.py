@@ -95,8 +95,8 @@ def check_requests(d, alice, bob):
 
 
 def check_dialects(d, alice):
-    """Without a key each API's clients get an error in that API's format and the challenge they
-    understand."""
+    """Without a key each API's clients get an error in that API's format, and the authentication
+    challenge that they understand."""
     for path, shape, challenge in (("/sdapi/v1/samplers", lambda e: "detail" in e or "error" in e, "Basic "),
                                    ("/sdapi/v1/nothing", lambda e: "detail" in e or "error" in e, "Basic "),
                                    ("/v1/models", lambda e: e["error"]["message"] and "type" in e["error"], "Bearer ")):
@@ -146,8 +146,8 @@ def check_rights(d, alice, operator):
 
 
 def check_failures(d, alice):
-    """From this machine a valid key always gets in, even after failures: a proxy here may serve
-    many clients."""
+    """A request from this machine with a valid key is always accepted, even after failures,
+    because a proxy on this machine may serve many clients."""
     last = None
     for _ in range(12):
         last = exchange(d, get(b"/info", b"Bearer wrong"))[0][0]
@@ -169,8 +169,8 @@ def own_address():
 
 
 def check_failures_from_afar(work, alice):
-    """Another machine that guesses keys must wait whatever it sends next; other addresses need
-    not."""
+    """A client on another machine that has guessed keys must wait, whatever it sends next.
+    Clients at other addresses need not wait."""
     address = own_address()
     if not address:
         left_out("guesses from afar: this machine has no address but the loopback's")

@@ -19,7 +19,7 @@
 static int operations;
 static json_t *shapes; /* by name */
 
-/* Follows every $ref to a shape. */
+/* Checks that every $ref in the JSON names an existing shape. */
 static void check_references(const json_t *json) {
     const char *begin = "#/components/schemas/", *key;
     const char *to = json_string_value(json_object_get(json, "$ref"));
@@ -31,7 +31,8 @@ static void check_references(const json_t *json) {
     json_array_foreach(json, i, item) check_references(item);
 }
 
-/* Shapes with semicolons between them, each with a status before it or not. */
+/* Checks that `text` consists of shapes separated by semicolons, each with or without a status
+ * before it. */
 static void check_shorthand(const char *what, const char *path, const char *text) {
     for (const char *at = text ? text : ""; *at;) {
         at += strspn(at, "0123456789 ");
@@ -77,7 +78,7 @@ static void check_shapes(void) {
 
 /* --- docs/api.md --- */
 
-/* A shape in a cell of a table. */
+/* Writes a text as code in a cell of a Markdown table, with '|' escaped. */
 static void write_code(FILE *out, const char *text, size_t length) {
     fputc('`', out);
     for (size_t i = 0; i < length; i++)
@@ -85,7 +86,7 @@ static void write_code(FILE *out, const char *text, size_t length) {
     fputc('`', out);
 }
 
-/* Each of the words, which are separated by spaces. */
+/* Writes each word of `words`, which are separated by spaces, as code. */
 static void write_codes(FILE *out, const char *words, const char *between) {
     for (const char *at = words; *at; at += strspn(at, " ")) {
         fputs(at == words ? "" : between, out);

@@ -1,5 +1,6 @@
-"""openapi-python-client makes a client of GET /openapi.json with its default settings, and this draws and trains with
-it: bodies and answers are classes with attributes, on every route. usage: typed_client.py LATENTD MODEL"""
+"""Generates a client from GET /openapi.json with openapi-python-client's default settings, then
+draws and trains with it. On every route the client must have classes with attributes for
+bodies and answers. usage: typed_client.py LATENTD MODEL"""
 import base64
 import importlib
 import inspect
@@ -15,7 +16,8 @@ import picture
 import trainer
 from daemon import check, done
 
-# What the package does not know, and says so: media types. The calls are there, and their answers' bytes.
+# Media types that the package does not support. It warns about them, but generates the calls; an
+# answer of such a type is given as bytes.
 UNKNOWN_MEDIA = {
     "PUT /datasets/{name}": {"application/x-tar", "application/gzip", "application/x-gzip"},
     "PUT /loras/{name}": {"application/x-safetensors", "application/safetensors"},
@@ -80,7 +82,8 @@ def draws(client, d):
     png = base64.b64decode(drawn.images[0].b64_json)
     check(isinstance(drawn, models.Drawing) and drawn.images[0].seed == 7 and drawn.images[0].width == 64 and
           drawn.timings.steps == 2 and png.startswith(b"\x89PNG") and drawn.warnings == [], f"{drawn}"[:500])
-    # It sends each default that the document has: they are what is done without them.
+    # The client sends every default that the document has. The result must be the same as without
+    # them.
     check(len(body.to_dict()) > 10, f"{body.to_dict()}")
     plain = d.generate({"prompt": "a red house", **LITTLE,
                         "scheduler": {"name": "euler", "use_karras_sigmas": True}}).json()
@@ -125,7 +128,7 @@ def trains(client):
     again = call("put_loras_name").sync("again", client=client, body=bytes_)
     check(again.name == "again" and again.unet_modules == lora.unet_modules, f"{again}")
     names = [one.name for one in call("get_loras").sync(client=client).loras]
-    check(names == ["again", "typed", "typed@2"], f"{names}")  # the last is its checkpoint
+    check(names == ["again", "typed", "typed@2"], f"{names}")  # typed@2 is the job's checkpoint
     gone = call("delete_loras_name").sync_detailed("again", client=client)
     check(gone.status_code == 204 and gone.parsed is None, f"{gone}")
     data = call("get_datasets_name").sync("stripes", client=client)

@@ -282,7 +282,7 @@ def nobody_else_is_asked(p):
         asked = message["params"]
         if message["method"] == "Network.requestWillBeSent" and asked["documentURL"].startswith("http"):
             url, origin = asked["request"]["url"], "/".join(asked["documentURL"].split("/")[:3]) + "/"
-            urls.add(url) # skips the requests of the browser's first tab
+            urls.add(url) # not those of the browser's first tab
             if not url.startswith((origin, "blob:" + origin)) or not origin.startswith("http://127.0.0.1:"):
                 foreign.add(url)
     check(len(urls) > 15 and not foreign, f"{len(urls)} requests, all to the daemon: {foreign}")
@@ -290,7 +290,7 @@ def nobody_else_is_asked(p):
 
 def no_errors(p):
     lines = [e["message"] for e in p.log("browser") if e["level"] in ("SEVERE", "WARNING")]
-    # The browser's own message about the refusal that the test provoked.
+    # Leaves out the browser's own message about the request that the test provoked to be refused.
     lines = [line for line in lines if not re.search(r"/generate - Failed to load resource: .* 400", line)]
     check(not lines, f"nothing on the console: {lines}")
 

@@ -68,7 +68,8 @@ static void keep_file(int fd, const char *key) {
     static _Thread_local char bytes[1 << 16];
     const bool is_readable = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_WRONLY;
     snprintf(own, sizeof(own), "/proc/self/fd/%d", fd);
-    /* Opens the file again only if it must: closing it releases the process's locks on the file. */
+    /* The file is opened again only if necessary, because closing it releases the process's locks
+     * on the file. */
     const int from = is_readable ? fd : open(own, O_RDONLY | O_CLOEXEC);
     FILE *copy = open_copy(path, key);
     off_t at = 0;

@@ -133,14 +133,13 @@ static void a_blank_mask_is_none(void) {
     free(in.mask.bytes);
 }
 
-/* Returns true once it has been asked a given number of times. */
+/* A cancel callback: returns true once it has been called a given number of times. */
 static bool runs_out(void *user) {
     int *left = user;
     return (*left)-- <= 0;
 }
 
-/* Cancels at every point where the work asks. Each time it must stop there and leave no
- * pictures. */
+/* Cancels at each call of the callback in turn. The work must stop there and leave no pictures. */
 static void it_ends_when_it_is_cancelled(void) {
     const struct box box = { 16, 16, 48, 40 };
     int asked = 0;

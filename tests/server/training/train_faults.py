@@ -104,7 +104,7 @@ def a_full_disk(alone):
         id = d.start()
         folder = os.path.join(d.state, "jobs", id)
         check(wait_until(lambda: os.path.isdir(os.path.join(folder, "checkpoint-4")), 60), "its first checkpoint")
-        # Enough for the queue and the metrics, too little for a checkpoint.
+        # A file size limit that is enough for the queue and the metrics, but not for a checkpoint.
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (200000, resource.RLIM_INFINITY))
         job = d.wait(id, "failed")
         check(job["error"]["code"] == "disk_full" and "/checkpoint-" in job["error"]["message"] and

@@ -18,8 +18,8 @@ JOB = {"max_train_steps": 2, "train_batch_size": 1, "checkpointing_steps": 0}
 
 
 def calls(d):
-    """Returns the number of UNet calls for requests. A call has two rows, so each picture has
-    its own calls."""
+    """Returns the number of UNet calls made for requests. With at most two rows in a call, each
+    picture has calls of its own."""
     return int(read(d)["sd_unet_calls_total"])
 
 

@@ -290,8 +290,8 @@ static void held_out_pictures_are_the_seeds(void) {
     rig_end();
 }
 
-/* Returns whether an expected picture is read ahead: it can be read although its file is deleted.
- * Waits longer in each of several tries. */
+/* Returns whether an expected picture is read before it is asked for. After a pause its file is
+ * deleted. If the picture can still be read, it was read ahead. Each new try has a longer pause. */
 static bool is_read_before_it_is_wanted(const struct dataset *set, struct read_ahead *reader) {
     static float pixels[SIDE * SIDE * 3];
     const struct crop crop = { 0 };
@@ -310,8 +310,9 @@ static bool is_read_before_it_is_wanted(const struct dataset *set, struct read_a
     return ok;
 }
 
-/* Mixes large and small pictures, so that threads overtake each other. Some reads were not
- * expected, and some expected pictures are never read. */
+/* The pixels read must not depend on the announcements: some reads were not expected, and some
+ * expected pictures are never read. Large and small pictures are mixed, so that threads overtake
+ * each other. */
 static void pixels_do_not_depend_on_what_was_expected(void) {
     enum { READ = 60 };
     static float wanted[SIDE * SIDE * 3], pixels[SIDE * SIDE * 3];
