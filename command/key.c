@@ -23,7 +23,7 @@ struct settings {
 };
 
 static const struct option_spec table[] = {
-    { "api-keys", 0, "FILE", "file to which the key's digest is added; created if missing", true,
+    { "api-keys", 0, "FILE", "file to add the key's digest to; created if missing", true,
         OPTION_TO_TEXT(struct settings, file) },
     { "may", 0, "RIGHTS",
         "extra rights of the key: priority (request priorities above 0),\n"
