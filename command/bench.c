@@ -111,8 +111,7 @@ static void buffers_release(struct bench *b) {
 }
 
 /* A part as a function and its argument. If the device can record, the second call is recorded and
- * replayed from the
- * third call on. */
+ * replayed from the third call on. */
 struct part {
     void (*run)(struct compute *c, void *user);
     void *user;

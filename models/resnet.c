@@ -50,7 +50,7 @@ static void norm_silu(const struct resnet *r, struct compute *c, const struct te
                      });
 }
 
-/* hidden = conv1(normed) + the timestep's part of time_add. */
+/* hidden = conv1(normed) + this block's part of time_add. */
 static void first_conv(const struct resnet *r, struct compute *c, const struct tensor *normed,
     const struct tensor *time_add, struct tensor *hidden) {
     op_conv2d(c, &(struct conv2d_args){

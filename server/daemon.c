@@ -122,7 +122,7 @@ static void on_connection(void *user, struct MHD_Connection *http, void **contex
         *context = info ? connections_add(server->connections, info->connect_fd) : NULL;
         return;
     }
-    http_thread_let_go(thread); /* first: the next client may take the place at once */
+    http_thread_let_go(thread); /* before a new client can take the place */
     if (*context) {
         end_forgotten(*context);
         connections_remove(server->connections, *context);
@@ -541,7 +541,7 @@ static int encoder_threads(void) {
  * connections. */
 static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
-    struct queue *queue = server->options.queue; /* NULL: no jobs, but there are streams */
+    struct queue *queue = server->options.queue; /* NULL: no jobs; the watch still serves streams */
     return generations_create(&server->generations, err) && repeats_create(&server->repeats, err) &&
            (!queue || workers_create("clerks", 1, WORKERS_PLAIN, &server->clerks, err)) &&
            job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&

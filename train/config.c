@@ -574,9 +574,10 @@ static bool may_change(const char *field) {
     return false;
 }
 
-/* A field that the other configuration does not know (its daemon was older) counts there as the
- * default. A field that had no effect there is left out too; what gave it an effect differs then.
- */
+/* Returns whether the field has its default value. Called for a field that the stored configuration
+ * lacks. If the configuration is from an older daemon that did not have the field, the default
+ * applied. If the field is missing because it had no effect, the other field that gives it an
+ * effect differs too, and that is an error. */
 static bool is_default(const struct train_field *f, const struct train_config *config) {
     return f->list == LIST_NONE && f->kind < FIELD_TEXT && field_get(&f->field, config) == f->value;
 }

@@ -52,7 +52,7 @@ struct trainer {
     double loss; /* sum over the batches since the last step */
     int64_t loss_batches, images;
     double step_began_s;
-    uint64_t dropout_seed, passes; /* passes begun so far; the tape reads both */
+    uint64_t dropout_seed, passes; /* read by the tape; passes: begun so far */
 };
 
 /* Does what parameters_gather does. If that overwrites the gradients, a step in progress starts

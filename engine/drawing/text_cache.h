@@ -1,7 +1,6 @@
 /* A cache of encoded texts for later images with the same text, such as a negative prompt that
  * every request has, or the prompt of requests that only try another seed. Copies are in host
- * memory; the least recently
- * used are dropped when a new one needs room.
+ * memory; the least recently used are dropped when a new one needs room.
  *
  * The keys and values that the UNet makes of a text are not cached: they are thirty times as large
  * and cost a quarter of the text encoder's work.

@@ -3,9 +3,9 @@
  * A file NAME.safetensors is an embedding called NAME. In AUTOMATIC1111's syntax it applies
  * wherever a piece of a text has the tokens of its name. In a plain text it applies wherever its
  * name occurs, or the word that is stored in its file. As in diffusers' load_textual_inversion,
- * upper and
- * lower case are the same, and the word may be part of another word; but a word of the vocabulary
- * never names an embedding. A text that names an embedding which cannot be used is refused.
+ * upper and lower case are the same, and the word may be part of another word; but a word of the
+ * vocabulary never names an embedding. A text that names an embedding which cannot be used is
+ * refused.
  *
  * The whole folder is read at once. The result is an immutable set, and a request holds the set
  * with which it was admitted. Each vector has an id that is above all ids of the vocabulary. Ids

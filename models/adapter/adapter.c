@@ -12,7 +12,7 @@
 struct adapter {
     struct safetensors *file;
     struct adapter_config config;
-    struct adapter_index index; /* set while the file is read */
+    struct adapter_index index; /* used only while adapter_open reads the file */
     struct named_weight *norms; /* owned: the modules' targets that describe norms */
     struct adapter_summary summary;
     struct adapter_module *modules; /* owned */

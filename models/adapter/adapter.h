@@ -36,7 +36,7 @@ struct adapter_module {
      * the shift as a bias. */
     const struct named_resident *norm;
     enum adapter_kind kind;
-    bool dora;       /* DoRA: the file also has the norms of the result */
+    bool dora;       /* DoRA: the file also has a magnitude tensor */
     bool low_rank;   /* adapter_module_factors works; false: there is only the difference */
     bool has_weight; /* it changes the weights */
     bool has_bias;   /* it changes the layer's bias */

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define PATTERN_MAX_BYTES 1024
-#define PATTERN_MATCH_LIMIT 10000 /* steps of matching: a pattern may be malicious */
+#define PATTERN_MATCH_LIMIT 10000 /* limit of steps: a pattern may be malicious */
 #define PATTERNS_MAX 8192
-#define REGULAR_PATTERNS_MAX 256 /* regular expressions; each is matched for each layer */
+#define REGULAR_PATTERNS_MAX 256 /* limit of regular expressions: each layer tries all */
 #define PEFT_DEFAULT_RANK 8      /* PEFT's defaults of r and alpha */
 
 static const json_t *get(

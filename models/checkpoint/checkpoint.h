@@ -4,8 +4,8 @@
  * components' configs, the scheduler's JSON and the tokenizer's files. Opening maps the files. The
  * models copy what they need (packed); after that checkpoint_close may be called.
  *
- * Every tensor that is requested is checked against the expected shape, and tensors left over are
- * named, so a wrong file fails by name.
+ * Every requested tensor is checked against the expected shape. The error for a wrong file names
+ * the tensors that are wrong, missing or left over.
  */
 #ifndef MODELS_CHECKPOINT_CHECKPOINT_H
 #define MODELS_CHECKPOINT_CHECKPOINT_H

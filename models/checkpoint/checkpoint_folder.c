@@ -26,7 +26,8 @@ const char *checkpoint_stem(enum component component) {
     return components[component].stem;
 }
 
-/* Variants in order of preference; the config describes the plain file. */
+/* Variants of weight files, in order of preference. The plain file is first, because the config
+ * describes it. */
 static const char *const variants[] = { "", ".fp16", ".bf16" };
 
 static json_t *read_json(const char *folder, const char *name, struct error *err) {
@@ -227,8 +228,8 @@ static bool open_component(
     return ok;
 }
 
-/* Checks the classes that model_index.json names for the components. So a pipeline of another
- * family is refused by its class, not by its first unknown tensor. */
+/* Checks the classes that model_index.json names for the components. So the error for a pipeline of
+ * another family names its class, not its first unknown tensor. */
 static bool check_index(struct checkpoint *c, const char *path, struct error *err) {
     json_t *index = read_json(path, "model_index.json", err);
     if (!index)

@@ -260,9 +260,11 @@ static int64_t counter(struct safetensors *file, const char *name) {
     return value;
 }
 
-/* Finds out what the model predicts; the shapes do not show it. SD-1 predicts the noise. In the
- * SD-2 family, whose context is 1024 wide, the 512-base model also predicts the noise. It can only
- * be recognised by its training step (the rule of diffusers' converter). */
+/* Finds out whether the model predicts the noise or v, which the shapes do not show. If the file
+ * itself does not say it, the type is guessed. SD-2 models have a context 1024 wide. They are taken
+ * to predict v, except those with more than 4 input channels and the base model for 512 px, which
+ * is recognised by its global_step (the rule of diffusers' converter). All other models predict the
+ * noise. */
 static const char *prediction_type(struct checkpoint *c, struct safetensors *file) {
     const json_t *metadata = safetensors_get_header(file)->metadata;
     const char *said = json_string_value(json_object_get(metadata, "modelspec.prediction_type"));

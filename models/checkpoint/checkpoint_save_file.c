@@ -75,8 +75,8 @@ static bool change_item(struct save_file *s, const struct checkpoint *c,
     return true;
 }
 
-/* Returns the metadata to write, including the prediction type if it is set: nothing else in a
- * single file shows it. Hashes of the old contents are left out. */
+/* Returns the metadata to write, without hashes of the old contents. Includes the prediction type
+ * if it is set, because nothing else in a single file shows the type. */
 static json_t *metadata_of(const struct save_file *s, const struct checkpoint_changes *changes) {
     json_t *metadata = s->header->metadata ? json_copy(s->header->metadata)
                                            : json_pack("{s:s}", "format", "pt");

@@ -199,7 +199,7 @@ static enum ldm_kind open_clip_name(
     return put(out, "", open_clip_plain, text) ? LDM_TENSOR : LDM_UNKNOWN;
 }
 
-/* Beginnings of names that training leaves in a file besides the model's. */
+/* Prefixes of tensor names that training leaves in a file beside the model's own tensors. */
 static const char *const ignored[] = { "model_ema.", "betas", "alphas_cumprod", "sqrt_", "log_",
     "posterior_", "logvar", "lvlb_weights", "scale_factor", "global_step", "epoch",
     "optimizer_states.", "lr_schedulers.", "callbacks.", "v_pred", "ztsnr",

@@ -67,9 +67,9 @@ bool safetensors_open(const char *path, struct safetensors **out, struct error *
 bool safetensors_open_fd(int fd, const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
 void safetensors_close(struct safetensors *file); /* NULL is fine */
-/* Returns whether the file is unchanged since it was opened, so that everything read through views
- * was right. Otherwise ERROR_IO, beginning with the path. Call it after reading weights, because
- * another process may have truncated or overwritten the file. */
+/* Returns true if the file is unchanged since it was opened; everything read through views was then
+ * right. Otherwise fails with ERROR_IO, beginning with the path. Call it after reading weights,
+ * because another process may have truncated or overwritten the file. */
 bool safetensors_intact(const struct safetensors *file, struct error *err)
     __attribute__((warn_unused_result));
 /* Gives the memory of the data read so far back to the system. Views stay valid. */
@@ -94,7 +94,7 @@ struct safetensors_item {
     struct tensor tensor; /* host memory */
 };
 /* Writes a file under a temporary name and renames it. `metadata` is NULL or an object of strings.
- * The rules of safetensors_open are checked, so that it can read the file. */
+ * Checks the rules of safetensors_open, so that safetensors_open can read the result. */
 bool safetensors_write(const char *path, const struct safetensors_item *items, size_t count,
     const json_t *metadata, struct error *err) __attribute__((warn_unused_result));
 

@@ -95,7 +95,8 @@ static bool load_folder(struct tokenizer *t, const void *from, struct error *err
 
 static bool load_clip(struct tokenizer *t, const void *from, struct error *err) {
     const enum clip_padding *padding = from;
-    /* The parts in which SD-2's tokenizer_config.json and special_tokens_map.json differ. */
+    /* The parts of SD-2's tokenizer_config.json and special_tokens_map.json that differ from
+     * SD-1's. */
     static const char sd2[] =
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},"
         "\"eos_token\":{\"content\":\"<|endoftext|>\",\"normalized\":true},"

@@ -1,5 +1,6 @@
 /* Counts wrong keys for each peer. After KEY_FAILURES_MAX in a minute, the peer must wait until the
- * minute ends. The table has a fixed size; the peer whose failures are the oldest is dropped. */
+ * minute ends. The table has a fixed size. When it is full, a new peer replaces the peer whose last
+ * failure is the oldest. */
 #ifndef SERVER_ACCESS_FAILURES_H
 #define SERVER_ACCESS_FAILURES_H
 

@@ -42,8 +42,8 @@ static bool asks_for_password(const char *target) {
     return strncmp(target, "/sdapi/", 7) == 0 || strncmp(target, "/internal/", 10) == 0;
 }
 
-/* Answers 401 or 429. If the body is not complete, the connection is closed instead of waiting for
- * the rest. */
+/* Answers 401 or 429. If the body is not complete, also closes the connection, so that the rest of
+ * the body need not be read. */
 static enum MHD_Result refuse(struct exchange *exchange, bool presented, int64_t wait_ms) {
     const bool close = exchange->body_received < exchange->body_bytes;
     char seconds[24];

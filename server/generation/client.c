@@ -179,7 +179,7 @@ static ssize_t send_some(struct client *client, char *out, size_t max) {
     memcpy(out, client->text + client->sent, got);
     client->sent += got;
     pthread_mutex_lock(&client->deferred.mutex);
-    client->heartbeat_ms = monotonic_ms(); /* only real bytes count: a step may write none */
+    client->heartbeat_ms = monotonic_ms(); /* set here, because a step may write no bytes */
     pthread_mutex_unlock(&client->deferred.mutex);
     return (ssize_t)got;
 }

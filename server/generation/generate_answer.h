@@ -27,7 +27,8 @@ struct generate_answer {
  * caller owns the reference. */
 json_t *generate_parameters_json(const struct resolved_request *request, int index);
 
-/* Returns the JSON schema of that. A new reference; NULL when memory is short. */
+/* Returns the JSON schema of the object that generate_parameters_json returns. A new reference;
+ * NULL when memory is short. */
 json_t *generate_parameters_schema(void);
 
 /* Returns {"id", "created", "model", "images", "parameters", "loras", "timings", "vae_tiled",

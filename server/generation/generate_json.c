@@ -263,9 +263,9 @@ json_t *generate_json_field_schema(enum generate_field_id id) {
     const struct generate_field *f = &generate_fields[id];
     if (f->kind != FIELD_OTHER) {
         json_t *schema = field_schema(&f->field);
-        if (f->standard) /* the member's is not what is used */
+        if (f->standard) /* the real default is `standard`, in words */
             json_object_del(schema, "default");
-        if (f->by_model) /* generated clients send defaults, and a model may have its own */
+        if (f->by_model) /* or generated clients would override the model's default */
             field_schema_hide_default(schema);
         return schema;
     }

@@ -52,7 +52,7 @@ enum generation_event_type {
 /* The state of a generation at one moment. */
 struct generation_progress {
     bool running;     /* work on it has begun */
-    int position;     /* from 1, among all waiting; in looks and GENERATION_EVENT_QUEUED */
+    int position;     /* from 1; only in generation_look, GENERATION_EVENT_QUEUED */
     int step, steps;  /* UNet evaluations of all images: done, and in total */
     double elapsed_s; /* since the request arrived */
     double eta_s;     /* negative: not known yet */

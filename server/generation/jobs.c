@@ -352,7 +352,7 @@ static void admit(struct work *work) {
     struct drawn_job *d = (struct drawn_job *)work;
     struct generation *g = d->g;
     struct error err = { 0 };
-    generation_ref(g); /* ours, for the time of the call */
+    generation_ref(g); /* our reference for the duration of the call */
     if (job_claim_wish(d->claim) != JOB_GO_ON)
         generation_cancel(g);
     if (!generation_admit(g, &err) && !put_off(d, &err))
@@ -542,7 +542,7 @@ bool generation_jobs_create(
     }
     queue_listen(queue_of(jobs), &jobs->queue_listener);
     engine_listen(server->options.engine, &jobs->engine_listener);
-    look_soon(jobs); /* the engine may have changed before */
+    look_soon(jobs); /* the engine may have changed before we listened */
     const struct engine_orders orders = { count_orders, jobs };
     engine_set_orders(server->options.engine, &orders);
     *out = jobs;

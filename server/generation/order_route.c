@@ -82,7 +82,8 @@ static bool read_request(const struct order_task *t, struct generate_request *re
     return ok;
 }
 
-/* Writes the job's files before the job, so that every job in the queue can begin. */
+/* Writes the job's files before adding the job to the queue, so that every job in the queue has its
+ * files when it begins. */
 static bool write_and_enqueue(const struct order_task *t, const char *folder,
     const struct resolved_request *resolved, struct job_order *order, struct job *job, bool *known,
     struct error *err) {

@@ -82,7 +82,7 @@ static json_t *uses_json(const struct resolved_request *resolved) {
 
 /* Fills in the fields whose defaults may have changed when the job runs. With AUTOMATIC1111's
  * prompt syntax a long_prompt that the client did not give is left out, because that syntax accepts
- * only its own. */
+ * only the value "chunk". */
 static bool decide_defaults(json_t *body, const struct generate_request *asked) {
     bool ok = true;
     for (int id = 0; ok && id < GENERATE_FIELD_COUNT; id++) {

@@ -122,8 +122,8 @@ static int by_id(const void *a, const void *b) {
     return strcmp(((const struct results_born *)a)->id, ((const struct results_born *)b)->id);
 }
 
-/* Returns when the job's pictures were made. Pictures that are seen for the first time count as
- * made after the last sweep, whatever the system clock says. */
+/* Returns when the job's pictures were made. Pictures that are seen for the first time are taken to
+ * be no older than the last sweep, whatever the system clock says. */
 static int64_t find_born_ms(
     const struct results_ages *ages, const struct job *job, int64_t boot_ms) {
     struct results_born key;

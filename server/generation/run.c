@@ -221,7 +221,7 @@ static bool resolve(struct generation *g, struct error *err) {
         !engine_resolve(g->server->options.engine, &g->asked, &g->request, err) ||
         (g->kind->check && !g->kind->check(g, err)))
         return false;
-    generate_request_finish(&g->asked); /* pictures are large */
+    generate_request_finish(&g->asked); /* frees its pictures, which are large */
     return !generation_is_cancelled(g) ||
            error_set(err, ERROR_CANCELLED, "the request was cancelled before it waited");
 }
@@ -260,7 +260,7 @@ bool generation_admit(struct generation *g, struct error *err) {
         pthread_mutex_unlock(&g->mutex);
         g->admitted = true; /* before the engine can be done with it */
         g->busy = 1;
-        generation_ref(g); /* an encoder's */
+        generation_ref(g); /* the encoder's reference */
         ok = engine_submit(engine, &g->request, &callbacks, &ticket, err);
         if (!ok) {
             g->admitted = false;

@@ -243,8 +243,8 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
     } else {
         deferred_rest(&s->deferred);
     }
-    /* The poke is safe, because a stream that has not ended is still watched. The watch cannot end
-     * it while this mutex is held. */
+    /* Poking the watch is safe: a stream that has not ended is still watched, and the watch cannot
+     * end the stream while this mutex is held. */
     if (got > 0 && s->sent == s->size && s->more && !s->ended) {
         s->more = false;
         poke = true;

@@ -1,15 +1,15 @@
-/* The watch: one thread that serves everything that waits for news of a job. They are of three
- * kinds: onlookers, which are the clients of GET /jobs/{id}?wait=S and of a job's events; streams
- * of generations, which need heartbeats; and timed work of the server itself. The thread looks at a
- * watcher when its job has changed or its time has come. So neither the queue nor an HTTP thread
- * waits for a client or for the disk.
+/* The watch: one thread that calls its watchers when a job has changed or at a time that they have
+ * set. Watchers are of three kinds: onlookers, which are the clients of GET /jobs/{id}?wait=S and
+ * of a job's events; streams of generations, which need heartbeats; and timed work of the server
+ * itself. The thread looks at a watcher when its job has changed or its time has come. So neither
+ * the queue nor an HTTP thread waits for a client or for the disk.
  *
  * There may be `max` onlookers, and half as many for one job or one caller. A new onlooker is
  * always accepted. If there are too many, another onlooker is dropped. If the new one's job or
- * caller has its half already, that is the oldest onlooker of this job or caller. Otherwise it is
- * the oldest onlooker of the job or caller that has the most. Onlookers of the same job with
- * different keys count as onlookers of different jobs, so that a key that may not see the job
- * cannot displace them. Streams of generations do not count, because the engine's queue limits
+ * caller has its half already, the oldest onlooker of this job or caller is dropped. Otherwise the
+ * oldest onlooker of the job or caller with the most onlookers is dropped. Onlookers of the same
+ * job with different keys count as onlookers of different jobs, so that a key that may not see the
+ * job cannot displace them. Streams of generations do not count, because the engine's queue limits
  * their number. */
 #ifndef SERVER_LATER_JOB_WATCH_H
 #define SERVER_LATER_JOB_WATCH_H

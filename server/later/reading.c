@@ -48,8 +48,8 @@ static void explain_cancelled(struct exchange *exchange, struct error *err) {
 }
 
 /* Calls the handler when the connection resumes. The handler may suspend the connection again for
- * its own answer. So the exchange first gives up its reference to this one, and the watch for a
- * hang-up ends. */
+ * its own answer. So before that the exchange gives up its reference to this deferred answer, and
+ * the watch for a hang-up ends. */
 static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
     struct reading *r = (struct reading *)deferred;
     enum MHD_Result result;

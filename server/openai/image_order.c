@@ -12,7 +12,7 @@
 #define IMAGES_MAX 10 /* OpenAI's */
 #define PARTIAL_IMAGES_MAX 3
 #define SIZE_MAX_BYTES 11
-#define HIGH_FIDELITY_STRENGTH 0.5 /* if there is no mask to protect the rest */
+#define HIGH_FIDELITY_STRENGTH 0.5 /* without a mask, which would protect the rest */
 
 /* --- OpenAI's fields --- */
 
@@ -206,7 +206,7 @@ static json_t *schema_of(enum image_route route) {
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
         if (generate_fields[id].openai & 1u << route) {
             json_t *schema = generate_json_field_schema((enum generate_field_id)id);
-            field_schema_hide_default(schema); /* "quality" and the route have their own */
+            field_schema_hide_default(schema); /* the route or "quality" may change the default */
             json_object_set_new(properties, generate_fields[id].name, schema);
         }
     return json_pack("{s:s, s:o, s:[s, s*]}", "type", "object", "properties", properties,

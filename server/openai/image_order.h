@@ -26,7 +26,7 @@ struct image_order {
     int response_format; /* IMAGE_AS_BASE64 or IMAGE_AS_URL */
     bool stream;
     int partial_images; /* most previews to send before the picture */
-    int quality;        /* index of OpenAI's word; image_order_quality gives it */
+    int quality;        /* index of OpenAI's word, for image_order_quality */
     int input_fidelity; /* 1: high */
     int ignored;        /* words that are checked and have no effect */
 };

@@ -58,8 +58,8 @@ json_t *scheduler_options_json(enum scheduler_kind kind, const struct pipeline_i
     return NULL;
 }
 
-/* What generators of clients are to call the words: of "dpmsolver++" and "dpmsolver" they would
- * make one name. */
+/* Returns the names that generated clients should use for the words. Client generators would
+ * otherwise make the same name from "dpmsolver++" and "dpmsolver". */
 static json_t *words_names_json(const char *const *words) {
     json_t *list = json_array();
     for (size_t i = 0; words[i]; i++) {

@@ -163,7 +163,7 @@ static bool read_img2img(const struct exchange *exchange, void *out, struct erro
 HANDLER(txt2img)
 HANDLER(img2img)
 
-/* What both take. */
+/* The fields that the bodies of txt2img and img2img share. */
 #define COMMON                                                                                     \
     "prompt?: string, negative_prompt?: string, seed?: integer, sampler_name?: string|null, "      \
     "sampler_index?: string, scheduler?: string|null, eta?: number|null, batch_size?: integer, "   \

@@ -12,7 +12,7 @@ struct sdapi_schedule {
     const char *aliases[SDAPI_ALIASES_MAX]; /* ends with NULL */
     double default_rho;                     /* -1: none */
     bool need_inner_model;                  /* as GET /sdapi/v1/schedulers reports it */
-    enum timestep_spacing spacing;          /* gives the levels, or only the two outer ones */
+    enum timestep_spacing spacing;          /* all levels; with `levels`, only the outer two */
     enum scheduler_option_id levels;        /* use_..._sigmas; SCHEDULER_OPTION_COUNT: none */
 };
 

@@ -44,7 +44,7 @@ static json_t *write_randn_source(const struct sdapi_settings *s) {
 
 #define MEMBER(kind_, member) .kind = FIELD_##kind_, FIELD_OF(struct sdapi_settings, member)
 static const struct setting {
-    FIELD_COLUMNS; /* of struct sdapi_settings; FIELD_OTHER: `read` and `write` do it */
+    FIELD_COLUMNS; /* of struct sdapi_settings; FIELD_OTHER uses `read` and `write` */
     bool (*read)(struct sdapi_settings *s, const json_t *value, struct error *err);
     json_t *(*write)(const struct sdapi_settings *s);
 } settings_table[] = {

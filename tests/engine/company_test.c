@@ -2,8 +2,7 @@
  * sizes, steps, schedulers, guidance, generators, adapters, priorities and starting pictures. They
  * arrive at random times; some are cancelled, late or not finite; several limits of a call's rows
  * are tried. As in the daemon, requests are submitted by one thread and drawn by another. Runs on
- * the CPU in
- * f32 and bf16, with a small random checkpoint and an inpainting one.
+ * the CPU in f32 and bf16, with a small random checkpoint and an inpainting one.
  *
  * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
 #include "models/checkpoint/safetensors.h"

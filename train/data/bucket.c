@@ -77,8 +77,8 @@ static int to_steps(double length, int step) {
     return whole - whole % step;
 }
 
-/* Places a picture without enlarging it. A picture that is too large is shrunk so that one side is
- * a multiple of the step. It is the side with which the aspect ratio changes less. */
+/* Places a picture without enlarging it. A picture that is too large is shrunk so that its width or
+ * its height is a multiple of the step, whichever changes the aspect ratio less. */
 static bool place_shrunk(const struct bucket_options *o, int width, int height,
     struct placement *out, struct error *err) {
     const double area = (double)o->resolution * o->resolution, aspect = (double)width / height;

@@ -368,7 +368,7 @@ bool dataset_upload_end(
         ok = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
         ok = ok ? unpack(upload, fd, hidden, cancel, report, err)
                 : write_failed(upload, errno, err);
-        file_remove_tree(store->fd, hidden); /* on success: what the rename has left */
+        file_remove_tree(store->fd, hidden); /* after success: only what was not renamed */
         if (fd >= 0)
             close(fd);
     }

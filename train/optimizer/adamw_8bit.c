@@ -10,9 +10,10 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Each power of ten from 1e-6 to 1 has midpoints between evenly spaced points from 0.1 to 1, times
- * the power. The first power has one midpoint (unsigned: two), and each next power twice as many. A
- * signed map has their negatives too. Last come 0 and 1. */
+/* For each power of ten from 1e-6 to 1, the map has the midpoints between evenly spaced points from
+ * 0.1 to 1, times the power. The first power has one midpoint (in the unsigned map two), and each
+ * further power has twice as many as the one before. A signed map also has the negative of each
+ * number. Finally 0 and 1 are added. */
 void adamw_8bit_map(bool is_signed, float map[256]) {
     int used = 0;
     for (int exponent = 0; exponent < 7; exponent++) {

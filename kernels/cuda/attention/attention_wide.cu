@@ -4,10 +4,9 @@
  * The warps of a block form WM rows of 16 queries and WN columns. A column computes the scores of
  * its share of a block of keys and exchanges the largest ones through shared memory. The columns
  * also exchange their weights through shared memory, and each column then sums its CPW channels of
- * the values. q stays in
- * shared memory: 512 channels of it do not fit in registers. Values are loaded while scores are
- * computed, the next keys while values are summed. Lines are an odd number of 16-byte chunks long;
- * a head of 24 channels is followed by 8 zeros.
+ * the values. q stays in shared memory: 512 channels of it do not fit in registers. Values are
+ * loaded while scores are computed, the next keys while values are summed. Lines are an odd number
+ * of 16-byte chunks long; a head of 24 channels is followed by 8 zeros.
  */
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"

@@ -10,8 +10,7 @@
  * activation); residual; one rounding (gemm_write, or gemm_end.cuh for wgmma). With split > 1 the
  * parts of k are first added in order. Either a cluster adds them over its shared memory
  * (gemm_parts.cuh), or each part writes its sums to `partial` and a second kernel adds them. There
- * are no atomics. The
- * bits are the same in every run, and the same with or without a cluster.
+ * are no atomics. The bits are the same in every run, and the same with or without a cluster.
  */
 #ifndef KERNELS_CUDA_GEMM_GEMM_CUH
 #define KERNELS_CUDA_GEMM_GEMM_CUH
