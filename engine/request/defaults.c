@@ -120,9 +120,12 @@ bool generate_defaults_apply(
             continue;
         *given(f, request) = true;
         request->assumed &= ~(UINT64_C(1) << id);
-        if (f->kind != FIELD_TEXT)
+        if (f->kind != FIELD_TEXT) {
             field_set(&f->field, request, field_get(&f->field, from));
-        else if (!(*text_of(f, request) = strdup(*text_of(f, from))))
+            continue;
+        }
+        free(*text_of(f, request)); /* a default of the client's API */
+        if (!(*text_of(f, request) = strdup(*text_of(f, from))))
             return error_set(err, ERROR_NO_MEMORY, "no memory for %s", f->name);
     }
     return true;
