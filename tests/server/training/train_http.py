@@ -64,9 +64,9 @@ def the_adapter_is_there_by_name(alone):
               f"the job says what it did: {job}")
         check(d.file(id) == alone, "the daemon's bytes are those of latentd train")
         values = read(d)
-        check(values['sd_train_jobs{status="succeeded"}'] == 1 and values['sd_train_jobs{status="running"}'] == 0 and
-              values["sd_train_steps_total"] == values["sd_train_step_seconds_count"] == STEPS and
-              abs(values["sd_train_loss"] - job["metrics"]["loss"]) < 1e-6,
+        check(values['latentd_train_jobs{state="succeeded"}'] == 1 and values['latentd_train_jobs{state="running"}'] == 0 and
+              values["latentd_train_steps_total"] == values["latentd_train_step_seconds_count"] == STEPS and
+              abs(values["latentd_train_loss"] - job["metrics"]["loss"]) < 1e-6,
               f"so do the metrics: {[v for v in values.items() if 'train' in v[0]]}")
         lora = d.get("/loras/stripes").json()
         check(lora["state"] == "loaded" and lora["unmatched"] == [], f"it is loaded: {lora}")
@@ -119,7 +119,7 @@ def a_configuration_of_deepspeed_diffusers_is_trained():
             ({**DEEPSPEED, "zero": 1}, ("--name", "x"), "zero: 1 is not allowed"),
             ({**DEEPSPEED, "wandb": {"enabled": True}}, ("--name", "x"), "wandb.enabled: true is not allowed"),
             (DEEPSPEED, (), "--name NAME stands beside --deepspeed-config"),
-            (DEEPSPEED, ("--name", "x", "--config", "job.json"), "either --config")):
+            (DEEPSPEED, ("--name", "x", "--config", "job.json"), "exactly one of --config")):
         p = train_deepspeed(config, *more)
         check(p.returncode != 0 and words in p.stderr, f"{words}: {p.returncode} {p.stderr}")
 
