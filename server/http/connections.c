@@ -360,10 +360,13 @@ static void enter(struct connections *connections, struct connection *c,
     c->watched = watched;
     c->hung_up = false;
     set_deadline(connections, c, deadline(phase, c->alive_ms));
-    if (epoll_ctl(connections->gone_fd, how, c->fd, &event) != 0)
+    bool is_seen = epoll_ctl(connections->gone_fd, how, c->fd, &event) == 0;
+    if (!is_seen && how == EPOLL_CTL_MOD && errno == ENOENT) /* adding it had failed */
+        is_seen = epoll_ctl(connections->gone_fd, EPOLL_CTL_ADD, c->fd, &event) == 0;
+    if (!is_seen)
         log_debug("a client's hang-up will not be seen");
-    if (phase == CONNECTION_IDLE && connections->place_wanted)
-        signal_fd(connections->place_fd); /* an idle connection may be shut down soon */
+    if (phase <= CONNECTION_BODY && connections->place_wanted)
+        signal_fd(connections->place_fd); /* this connection may be shut down soon */
 }
 
 struct connection *connections_add(struct connections *connections, int fd) {
