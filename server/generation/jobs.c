@@ -34,6 +34,7 @@ struct drawn_job {
     unsigned begun;      /* `engine_changes` when it began */
     bool awaits_engine;  /* put off until the engine changes; then it begins again */
     int64_t again_ms;    /* when to write its pictures again; 0: not put off */
+    int64_t ends_ms;     /* when its timeout_s is over; 0: it has none */
     bool said_disk_full; /* in the log */
     struct drawn_job *next;
 
@@ -264,6 +265,7 @@ static bool use_deadline(struct drawn_job *d, struct error *err) {
         return error_set(
             err, ERROR_TIMEOUT, "timeout_s: the job waited %.1f s for its turn", waited_s);
     request->timeout_s -= waited_s > 0 ? waited_s : 0;
+    d->ends_ms = monotonic_ms() + (int64_t)(request->timeout_s * 1e3) + 1;
     return true;
 }
 
@@ -321,7 +323,8 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
 static void begin(struct work *work);
 
 /* Puts the job off if the engine accepts no requests now but will later. The job begins again when
- * the engine has changed, or at once if the engine has changed since the job began. Returns false
+ * the engine has changed or the job's time is over, or at once if the engine has changed since the
+ * job began. Returns false
  * if the job cannot be put off. */
 static bool put_off(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
@@ -340,6 +343,8 @@ static bool put_off(struct drawn_job *d, const struct error *err) {
         d->awaits_engine = d->begun == jobs->engine_changes;
         if (!d->awaits_engine)
             workers_give(jobs->server->loaders, &d->work);
+        else if (d->ends_ms)
+            look_soon(jobs);
     }
     pthread_mutex_unlock(&jobs->mutex);
     generation_unref(g);
@@ -500,6 +505,11 @@ static void begin_sweep(struct generation_jobs *jobs, int64_t now_ms) {
     workers_give(jobs->server->loaders, &jobs->sweep);
 }
 
+/* Returns when a job that was put off goes on by itself; 0: it does not. */
+static int64_t due_of(const struct drawn_job *d) {
+    return d->again_ms ? d->again_ms : d->awaits_engine ? d->ends_ms : 0;
+}
+
 static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     struct generation_jobs *jobs =
         (struct generation_jobs *)((char *)watcher - offsetof(struct generation_jobs, watcher));
@@ -512,10 +522,11 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
         begin_sweep(jobs, now_ms);
     *due_ms = jobs->sweep_ms;
     for (struct drawn_job *d = jobs->first; d; d = d->next) {
-        if (d->again_ms && d->again_ms <= now_ms)
+        const int64_t job_due_ms = due_of(d);
+        if (job_due_ms && job_due_ms <= now_ms)
             try_again(d);
-        else if (d->again_ms && d->again_ms < *due_ms)
-            *due_ms = d->again_ms;
+        else if (job_due_ms && job_due_ms < *due_ms)
+            *due_ms = job_due_ms;
     }
     pthread_mutex_unlock(&jobs->mutex);
     return true;
