@@ -23,6 +23,7 @@
 #include "server/later/deferred.h"
 #include "server/later/job_watch.h"
 #include "server/later/workers.h"
+#include "server/routes/answers.h"
 #include "server/routes/routes.h"
 #include "server/sdapi/settings.h"
 
@@ -81,6 +82,7 @@ static void exchange_destroy(struct exchange *exchange) {
     refusal_head_has_come(exchange->thread, exchange);
     if (server->options.access_log && (exchange->headers_seen || exchange->status))
         access_log_write(server->options.access_log, exchange);
+    answers_count(exchange->route, exchange->status);
     deferred_unref(exchange->deferred);
     drop_body(exchange);
     free(exchange->target);

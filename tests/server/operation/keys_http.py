@@ -233,9 +233,9 @@ with tempfile.TemporaryDirectory() as work:
         check_failures(d, alice)
         check_curl(d, alice)
         metrics = exchange(d, get(b"/metrics", b"Bearer " + alice))[0][0].body.decode()
-        counted = int(re.search(r'sd_rejected_total\{reason="unauthorized"\} (\d+)', metrics)[1])
+        counted = int(re.search(r'latentd_rejected_total\{reason="unauthorized"\} (\d+)', metrics)[1])
         check(counted > 15, f"{counted} are counted")
-        reasons = dict(re.findall(r'sd_rejected_total\{reason="(\w+)"\} (\d+)', metrics))
+        reasons = dict(re.findall(r'latentd_rejected_total\{reason="(\w+)"\} (\d+)', metrics))
         check(int(reasons["too_many_failures"]) >= 2 and reasons["queue_full"] == "0", f"guesses are told apart: {reasons}")
         log = d.read_log()
         check(alice.decode() not in log and base64.b64encode(b"anybody:" + alice).decode() not in log,
