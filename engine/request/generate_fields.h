@@ -58,7 +58,7 @@ enum field_echo {
     X(NUMBER, double, guidance_rescale, .max = 1, .openai = OPENAI_ALL, .by_model = true,          \
         .help =                                                                                    \
             "how far guided predictions are rescaled to the prompt's; for v-prediction models")    \
-    X(OTHER, , scheduler, .openai = OPENAI_ALL,                                                    \
+    X(OTHER, , scheduler, .openai = OPENAI_ALL, .by_model = true,                                  \
         .help = "its name, or its name and options; otherwise the model's")                        \
     X(WORD, enum rng_kind, rng, FIELD_WORDS("cpu", "cuda"), .openai = OPENAI_ALL,                  \
         .help = "which of torch's generators draws the noise")                                     \
