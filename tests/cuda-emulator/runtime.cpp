@@ -44,7 +44,7 @@ struct capture {
     CUgraph_st *graph;
     CUstream_st *origin;
     std::set<CUstream_st *> streams;
-    /* streams that joined the capture, and no event of theirs was waited for since */
+    /* Streams that have joined the capture, and for whose events no stream has waited since. */
     std::set<CUstream_st *> unjoined;
     enum cudaStreamCaptureMode mode;
     std::thread::id thread;

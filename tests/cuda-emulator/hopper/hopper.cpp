@@ -150,7 +150,7 @@ void emulator_mbarrier_wait(uint64_t *barrier, unsigned parity, const char *file
 struct box {
     const unsigned char *data;
     uint64_t sizes[RANK_MAX], strides[RANK_MAX - 1]; /* strides: in bytes, from dimension 1 on */
-    /* number of elements that arrive in each dimension */
+    /* Number of elements that arrive in each dimension. */
     uint16_t box[RANK_MAX];
     uint8_t steps[RANK_MAX], rank;
     uint8_t span; /* of the swizzle, in bytes; 0: none */
