@@ -95,8 +95,8 @@ bool field_allows(const struct field *f, double value) {
     }
 }
 
-/* Returns whether the minimum itself is not allowed. That is also so if it is 0 and 0 means "not
- * given". */
+/* Returns whether the minimum itself is refused: because the range begins above it, or because it
+ * is 0 and 0 means "not given". */
 static bool begins_above(const struct field *f) {
     return f->above_min || (f->zero_is_unset && f->min == 0);
 }

@@ -144,7 +144,8 @@ static void leave_whole(const char *target, struct MHD_Connection *http) {
     for (char *p = query; p && *p; p++)
         if (*p == '&')
             *p = ';';
-    MHD_set_connection_value(http, MHD_HEADER_KIND, "Cookie", no_cookies); /* found first */
+    /* The library finds this header before the client's. */
+    MHD_set_connection_value(http, MHD_HEADER_KIND, "Cookie", no_cookies);
 }
 
 /* Called when the request line has arrived. The result becomes the context of on_request. `target`

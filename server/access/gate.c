@@ -89,7 +89,8 @@ bool gate_admit(struct gate *gate, struct exchange *exchange, enum MHD_Result *a
         exchange->rights = KEY_MAY_EVERYTHING;
     if (!gate->keys || exchange->admitted)
         return true;
-    const char *value = exchange_header(exchange, "Authorization"); /* the guard allows one */
+    /* The guard refuses requests with more than one of these headers. */
+    const char *value = exchange_header(exchange, "Authorization");
     const struct sockaddr *address = caller_address(exchange);
     const bool open = exchange->route && exchange->route->open;
     struct digest digest;

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
-#define FULL_MS 1000                            /* between two attempts to write to a full disk */
+#define FULL_MS 1000                            /* pause before writing to a full disk again */
 #define SWEEP_MS 60000                          /* the longest time between two sweeps */
-#define SOON_MS 1000                            /* shortest; also from a job's end to a sweep */
+#define SOON_MS 1000                            /* the shortest, and the time after a job's end */
 #define PREVIEW_MS 250                          /* the least time between two preview events */
 #define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* larger previews are not put into the event */
 
@@ -155,7 +155,8 @@ static bool put_off_writing(struct generation *g) {
     struct drawn_job *d = job_of(g);
     struct generation_jobs *jobs = d->jobs;
     pthread_mutex_lock(&jobs->mutex);
-    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else no `wake` may follow */
+    /* If not, `wake` may already have been called for the last time. */
+    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON;
     if (goes_on && !d->said_disk_full)
         log_error("%s: the disk is full; its pictures are written as soon as it is not", g->id);
     if (goes_on) {
@@ -332,7 +333,8 @@ static bool put_off(struct drawn_job *d, const struct error *err) {
     if (err->code != ERROR_UNAVAILABLE)
         return false;
     pthread_mutex_lock(&jobs->mutex);
-    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else no `wake` may follow */
+    /* If not, `wake` may already have been called for the last time. */
+    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON;
     if (goes_on) {
         g = d->g;
         d->g = NULL;
