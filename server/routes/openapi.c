@@ -39,22 +39,24 @@ static json_t *schema_of(const char *shape) {
 
 /* Returns the schema of a text in a path or a query: the guard (server/http/guard/guard.h) refuses
  * control characters and backslashes there, escaped or not. */
-static json_t *text_schema(void) {
-    return json_pack("{s:s, s:s}", "type", "string", "pattern", "^[^\\x00-\\x1f\\x7f\\\\]+$");
+static json_t *text_schema(bool is_query) {
+    return json_pack("{s:s, s:s}", "type", "string", "pattern",
+        is_query ? "^[^\\x00-\\x1f\\x7f\\\\]*$" : "^[^\\x00-\\x1f\\x7f\\\\]+$");
 }
 
 /* Lists the parameters of the path and of the query. */
 static json_t *parameters(const char *path, const char *query) {
     json_t *list = json_array();
     for (const char *at = path; (at = strchr(at, '{')); at++)
-        json_array_append_new(list, parameter(at + 1, strcspn(at + 1, "}"), false, text_schema()));
+        json_array_append_new(
+            list, parameter(at + 1, strcspn(at + 1, "}"), false, text_schema(false)));
     for (const char *at = query ? query : ""; *at;) {
         const char *name = at;
         const size_t length = strcspn(name, ": ");
         const bool is_typed = name[length] == ':';
         at += length + (name[length] != 0);
         json_array_append_new(
-            list, parameter(name, length, true, is_typed ? shape_read(&at) : text_schema()));
+            list, parameter(name, length, true, is_typed ? shape_read(&at) : text_schema(true)));
     }
     return list;
 }
