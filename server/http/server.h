@@ -40,15 +40,17 @@ struct http_options {
     struct engine *engine;         /* borrowed, outlives the server */
     int queue_max;                 /* the engine's limit, for GET /info */
     int connections_max;
-    const char *lora_dir;           /* folder of the adapters; NULL: none; borrowed */
-    uint64_t lora_max_bytes;        /* limit for an uploaded file */
-    struct dataset_store *datasets; /* NULL: no data set folder; borrowed, outlives the server */
-    uint64_t dataset_max_bytes;     /* limit for an uploaded archive */
-    struct queue *queue;            /* borrowed; NULL: no jobs, and `no_queue` is why */
-    const char *state_folder;       /* the queue and the jobs' folders; borrowed */
-    int64_t results_max_age_s;      /* limit for the age of a job's pictures */
-    uint64_t results_max_bytes;     /* limit for the pictures of all jobs */
-    struct dispatcher *dispatcher;  /* runs the queue's jobs; borrowed */
+    const char *const *served_names; /* further names of the loaded model in OpenAI's routes; ends
+                                        with NULL, may be NULL; borrowed */
+    const char *lora_dir;            /* folder of the adapters; NULL: none; borrowed */
+    uint64_t lora_max_bytes;         /* limit for an uploaded file */
+    struct dataset_store *datasets;  /* NULL: no data set folder; borrowed, outlives the server */
+    uint64_t dataset_max_bytes;      /* limit for an uploaded archive */
+    struct queue *queue;             /* borrowed; NULL: no jobs, and `no_queue` is why */
+    const char *state_folder;        /* the queue and the jobs' folders; borrowed */
+    int64_t results_max_age_s;       /* limit for the age of a job's pictures */
+    uint64_t results_max_bytes;      /* limit for the pictures of all jobs */
+    struct dispatcher *dispatcher;   /* runs the queue's jobs; borrowed */
     struct error no_queue;
     int heartbeat_s;     /* between two heartbeats on an event stream */
     int drain_timeout_s; /* to finish accepted work when stopping; 0: no limit */

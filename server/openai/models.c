@@ -21,6 +21,7 @@ struct openai_models openai_models_of(const struct exchange *exchange) {
         .loaded = engine_get_info(engine, &info) && info.model_name ? info.model_name : "",
         .adapters = engine_get_adapters(engine),
         .can_switch = engine_has_models(engine),
+        .served = exchange->server->options.served_names,
     };
 }
 
@@ -66,24 +67,30 @@ static bool is_adapter(const struct openai_models *models, const char *name) {
     return true;
 }
 
-/* Returns the text after the model's name, ":ADAPTER" or ""; NULL if `asked` names another
- * model. */
+/* Returns the text of `asked` after `name`, ":ADAPTER" or ""; NULL if it names another model. */
+static const char *behind(const char *asked, const char *name) {
+    const size_t length = strlen(name);
+    return strncmp(asked, name, length) == 0 && (!asked[length] || asked[length] == ':')
+               ? asked + length
+               : NULL;
+}
+
+/* Does what `behind` does, for all names of the loaded model. */
 static const char *behind_name(const char *asked, const struct openai_models *models) {
-    const char *names[] = { models->loaded, "sd15" };
-    for (int i = 0; i < 2; i++) {
-        const size_t length = strlen(names[i]);
-        if (strncmp(asked, names[i], length) == 0 && (!asked[length] || asked[length] == ':'))
-            return asked + length;
-    }
-    return NULL;
+    const char *found = behind(asked, models->loaded);
+    if (!found)
+        found = behind(asked, "sd15");
+    for (const char *const *name = models->served; !found && name && *name; name++)
+        found = behind(asked, *name);
+    return found;
 }
 
 bool openai_choose_model(const char *asked, const struct openai_models *models,
     struct generate_request *request, struct error *err) {
-    const char *behind = asked[0] ? behind_name(asked, models) : "";
-    if (behind && !behind[0])
+    const char *rest = asked[0] ? behind_name(asked, models) : "";
+    if (rest && !rest[0])
         return true;
-    const char *adapter = behind ? behind + 1 : models->adapters ? asked : "";
+    const char *adapter = rest ? rest + 1 : models->adapters ? asked : "";
     return is_adapter(models, adapter) ? add_adapter(request, adapter, err)
                                        : refuse(asked, models, err);
 }
@@ -105,6 +112,27 @@ static void destroy(struct task *task) {
 static json_t *model_json(const struct models_task *t, const char *name) {
     return json_pack("{s:o, s:s, s:I, s:s}", "id", json_lenient_string(name), "object", "model",
         "created", (json_int_t)t->created, "owned_by", "latentd");
+}
+
+/* Returns another name of the loaded model; "root" tells the model's own name, as in vLLM. */
+static json_t *served_json(const struct models_task *t, const char *name) {
+    json_t *json = model_json(t, name);
+    json_object_set_new(json, "root", json_lenient_string(t->models.loaded));
+    return json;
+}
+
+static bool append_served(const struct models_task *t, json_t *out) {
+    bool ok = true;
+    for (const char *const *name = t->models.served; ok && name && *name; name++)
+        ok = json_array_append_new(out, served_json(t, *name)) == 0;
+    return ok;
+}
+
+static bool is_served(const struct models_task *t, const char *id) {
+    const char *const *name = t->models.served;
+    while (name && *name && strcmp(*name, id) != 0)
+        name++;
+    return name && *name;
 }
 
 /* Returns whether PUT /model can switch to the entry, and it is not the loaded model. */
@@ -147,7 +175,9 @@ static bool list(struct task *task, struct error *err) {
     struct models_task *t = (struct models_task *)task;
     const char *loaded = t->models.loaded;
     json_t *models = json_array();
-    if (models && (!loaded[0] || json_array_append_new(models, model_json(t, loaded)) == 0) &&
+    if (models &&
+        (!loaded[0] || (json_array_append_new(models, model_json(t, loaded)) == 0 &&
+                           append_served(t, models))) &&
         append_adapters(t, models, err) && append_others(t, models, err))
         task->json = json_pack("{s:s, s:O}", "object", "list", "data", models);
     json_decref(models);
@@ -168,12 +198,12 @@ static bool describe_other(const struct models_task *t, json_t **json, struct er
 
 static bool describe(struct task *task, struct error *err) {
     struct models_task *t = (struct models_task *)task;
-    const char *behind = behind_name(t->id, &t->models);
-    if (behind && !behind[0]) {
-        task->json = model_json(t, t->models.loaded);
+    const char *rest = behind_name(t->id, &t->models);
+    if (rest && !rest[0]) {
+        task->json = is_served(t, t->id) ? served_json(t, t->id) : model_json(t, t->models.loaded);
         return task->json;
     }
-    const char *adapter = behind ? behind + 1 : t->id;
+    const char *adapter = rest ? rest + 1 : t->id;
     if (t->models.adapters && is_adapter(&t->models, adapter)) {
         task->json = adapter_json(t, adapter);
         return task->json;

@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-static const struct openai_models models = { "tiny-sd", NULL };
+static const char *const served[] = { "dall-e-2", "org/model", NULL };
+static const struct openai_models models = { .loaded = "tiny-sd", .served = served };
 
 static bool parse(const char *text, struct image_order *order, struct error *err) {
     memset(err, 0, sizeof(*err));
@@ -59,6 +60,29 @@ static void every_field_arrives(void) {
     CHECK_STRING(r->loras[1].name, "snow");
     CHECK_NEAR(r->loras[1].weight, 1, 0);
     image_order_finish(&o);
+}
+
+/* Served names stand for the loaded model, as in vLLM; an adapter may follow. */
+static void served_names_are_the_model(void) {
+    static const struct {
+        const char *model, *adapter;
+    } rows[] = { { "dall-e-2", NULL }, { "org/model", NULL }, { "dall-e-2:snow", "snow" },
+        { "org/model:ink@5", "ink@5" } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[128];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"model\": \"%s\"}", rows[i].model);
+        const bool ok = parse(body, &o, &err);
+        CHECK(ok, "%s: %s", rows[i].model, err.message);
+        if (!ok)
+            continue;
+        CHECK(o.request.lora_count == (rows[i].adapter ? 1 : 0), "%s: %d adapters", rows[i].model,
+            o.request.lora_count);
+        if (rows[i].adapter && o.request.lora_count == 1)
+            CHECK_STRING(o.request.loras[0].name, rows[i].adapter);
+        image_order_finish(&o);
+    }
 }
 
 /* The openai package sends None as null; null must mean the same as a field left out. */
@@ -116,6 +140,7 @@ static const struct {
     { "\"n\": 1.5", "n", "invalid_value", "1 to 10" },
     { "\"model\": 3", "model", "invalid_value", "the name of a model" },
     { "\"model\": \"dall-e-3\"", "model", "model_not_found", "GET /v1/models" },
+    { "\"model\": \"dall-e\"", "model", "model_not_found", "GET /v1/models" },
     { "\"model\": \"tiny-sd2\"", "model", "model_not_found", "GET /v1/models" },
     { "\"model\": \"tiny-sd:a/b\"", "model", "model_not_found", "GET /v1/models" },
     { "\"size\": \"511x512\"", "size", "invalid_value", "a multiple of 8" },
@@ -376,6 +401,7 @@ static void wrong_forms_are_named(void) {
 int main(void) {
     a_prompt_alone_takes_the_defaults();
     every_field_arrives();
+    served_names_are_the_model();
     null_is_the_default();
     qualities_are_steps_and_formats_have_a_compression();
     wrong_fields_are_named();

@@ -24,6 +24,7 @@ folder = sys.argv[3] if len(sys.argv) > 3 else None
 name = os.path.basename(model.rstrip("/"))
 FIELDS = {"seed": 7, "guidance_scale": 2.5, "num_inference_steps": 6}
 PROMPT = "a red house on green hills"
+SERVED = ["dall-e-2", "gpt-image-1"]
 
 
 def pixels(data):
@@ -40,11 +41,13 @@ def post(d, path, body):
 
 def models(d, client):
     listed = client.models.list().data
-    check([m.id for m in listed] == [name, f"{name}:rainbow", f"{name}:snow", "other"], f"{[m.id for m in listed]}")
+    check([m.id for m in listed] == [name, *SERVED, f"{name}:rainbow", f"{name}:snow", "other"],
+          f"{[m.id for m in listed]}")
     check(all(m.object == "model" and m.owned_by == "latentd" and m.created > 1e9 for m in listed), "fields")
-    check(listed[1].parent == name and listed[1].root == "rainbow", "as vLLM lists adapters")
+    check(listed[3].parent == name and listed[3].root == "rainbow", "as vLLM lists adapters")
+    check(all(m.root == name for m in listed[1:3]), "and other names of the model")
     for asked, found in ((name, name), ("sd15", name), (f"{name}:snow", f"{name}:snow"), ("snow", f"{name}:snow"),
-                         ("other", "other")):
+                         ("other", "other"), ("dall-e-2", "dall-e-2"), ("dall-e-2:snow", f"{name}:snow")):
         check(client.models.retrieve(asked).id == found, asked)
     for asked in ("dall-e-3", f"{name}:nobody", "a b", "x" * 600):
         try:
@@ -63,6 +66,9 @@ def models(d, client):
     import base64
     check((pixels(base64.b64decode(one.data[0].b64_json)) == pixels(native(d, loras=[{"name": "snow"}]))).all(),
           "draws as POST /generate does with it")
+    for asked, extra in (("gpt-image-1", {}), ("dall-e-2:snow", {"loras": [{"name": "snow"}]})):
+        got = client.images.generate(model=asked, prompt=PROMPT, extra_body=FIELDS)
+        check((pixels(base64.b64decode(got.data[0].b64_json)) == pixels(native(d, **extra))).all(), asked)
 
 
 def vllm(d, loras):
@@ -148,7 +154,8 @@ with tempfile.TemporaryDirectory() as scratch:
     os.makedirs(os.path.join(root, "other/unet"))
     for file in ("config.json", "weights.safetensors"):
         open(os.path.join(root, "other/unet", file), "w").close()
-    with Daemon(latentd, model, extra=("--lora-dir", loras, "--model-root", root)) as d:
+    with Daemon(latentd, model, extra=("--lora-dir", loras, "--model-root", root,
+                                         *(f"--served-model-name={other}" for other in SERVED))) as d:
         client = openai.OpenAI(base_url=f"http://{d.host}:{d.port}/v1", api_key="none")
         models(d, client)
         vllm(d, loras)
