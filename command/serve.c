@@ -368,6 +368,7 @@ static int serve(const struct settings *settings, const struct access *access) {
         .listen_is_inherited = listener->inherited,
         .own_host = listener->host[0] ? listener->host : NULL,
         .hosts = access->hosts,
+        .public_url = settings->access.public_url,
         .origins = access->origins[0] ? access->origins : NULL,
         .keys = access->keys,
         .access_log = access->log,

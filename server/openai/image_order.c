@@ -103,7 +103,7 @@ static const struct own_field {
         MEMBER(WORD, response_format),
         FIELD_WORDS("b64_json", "url"),
         .routes = ALL,
-        .help = "base64, or a data URL of it" },
+        .help = "base64, or an address to fetch the picture from; if left out, both" },
     { .name = "output_format",
         MEMBER(WORD, request.format),
         FIELD_WORDS("png", "jpeg", "webp"),
@@ -276,7 +276,7 @@ static bool check_stream(const struct image_order *order, const json_t *values, 
                    "0 without \"stream\": true", err);
     if (order->request.num_images > 1)
         return json_bad_field("n", json_object_get(values, "n"), "1 with \"stream\": true", err);
-    return order->response_format == IMAGE_AS_BASE64 ||
+    return order->response_format != IMAGE_AS_URL ||
            json_bad_field("response_format", json_object_get(values, "response_format"),
                "\"b64_json\" with \"stream\": true", err);
 }
@@ -298,6 +298,18 @@ static bool check_compression(struct image_order *order, const json_t *values, s
     return true;
 }
 
+/* Chooses the form of the answer for a client that does not say which it reads. OpenAI's gpt-image
+ * models always answer in base64, and a client that knows this may prefer a url and not be able to
+ * fetch it: Open WebUI fetches none from a private address. Others read the url, which is the
+ * dall-e models' default, or base64. */
+static int default_response_format(const char *model) {
+    static const char *const in_base64[] = { "gpt-image", "chatgpt-image" };
+    for (size_t i = 0; i < sizeof(in_base64) / sizeof(in_base64[0]); i++)
+        if (strncmp(model, in_base64[i], strlen(in_base64[i])) == 0)
+            return IMAGE_AS_BASE64;
+    return IMAGE_AS_BOTH;
+}
+
 static bool check_together(struct image_order *order, const json_t *values, struct error *err) {
     if (is_given(values, "sampler") && is_given(values, "scheduler"))
         return json_bad_field("sampler", json_object_get(values, "sampler"),
@@ -305,6 +317,8 @@ static bool check_together(struct image_order *order, const json_t *values, stru
     if (is_given(values, "input_fidelity") && is_given(values, "strength"))
         return json_bad_field("input_fidelity", json_object_get(values, "input_fidelity"),
             "one of input_fidelity and strength", err);
+    if (!is_given(values, "response_format"))
+        order->response_format = default_response_format(order->model);
     return check_quality(order, values, err) && check_stream(order, values, err) &&
            check_compression(order, values, err);
 }

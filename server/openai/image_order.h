@@ -16,14 +16,15 @@
 
 enum image_route { IMAGE_GENERATION, IMAGE_EDIT, IMAGE_VARIATION };
 
-/* How pictures are sent: in base64, or as data URLs of it. */
-enum { IMAGE_AS_BASE64, IMAGE_AS_URL };
+/* How pictures are sent: in base64, as addresses to fetch them from, or both, for a client that
+ * does not say what it reads. */
+enum { IMAGE_AS_BASE64, IMAGE_AS_URL, IMAGE_AS_BOTH };
 
 struct image_order {
     enum image_route route;
     struct generate_request request;
     char model[256];     /* as sent; "": the loaded model */
-    int response_format; /* IMAGE_AS_BASE64 or IMAGE_AS_URL */
+    int response_format; /* IMAGE_AS_ */
     bool stream;
     int partial_images; /* most previews to send before the picture */
     int quality;        /* index of OpenAI's word, for image_order_quality */

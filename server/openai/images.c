@@ -1,18 +1,23 @@
 /* OpenAI's POST /v1/images/generations, /v1/images/edits and /v1/images/variations. */
 #include "base/text/json.h"
 #include "server/generation/client.h"
+#include "server/http/caller.h"
 #include "server/http/multipart.h"
 #include "server/http/respond.h"
 #include "server/later/reading.h"
 #include "server/openai/image_answer.h"
 #include "server/openai/openai.h"
+#include "server/openai/picture_urls.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A generation's own data: its order, without the request, which was handed over. */
 struct client {
     struct image_order order;
+    char *url_base;     /* owned: of the addresses of its pictures */
+    uint64_t account;   /* the caller's number */
     int partial_images; /* sent so far; connection's thread only */
 };
 
@@ -22,6 +27,11 @@ static struct client *client_of(const struct generation *g) {
 
 /* --- The answer --- */
 
+static void destroy(void *user) {
+    free(((struct client *)user)->url_base);
+    free(user);
+}
+
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
     const struct generate_answer a = generation_answer_of(g);
     char *text = NULL;
@@ -29,7 +39,9 @@ static bool answer(const struct generation *g, struct generation_body *out, stru
     FILE *file = open_memstream(&text, &size);
     if (!file)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
-    bool ok = image_answer_write(&a, &client_of(g)->order, file, err);
+    const struct image_answer_urls urls = { g->server->picture_urls, client_of(g)->url_base,
+        client_of(g)->account };
+    bool ok = image_answer_write(&a, &client_of(g)->order, &urls, file, err);
     if ((fclose(file) != 0 || !text) && ok)
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     if (!ok) {
@@ -74,7 +86,7 @@ static bool event(const struct generation *g, const struct generation_event *eve
 }
 
 static const struct generation_kind kind = {
-    .dialect = "openai", .answer = answer, .event = event, .finish = free
+    .dialect = "openai", .answer = answer, .event = event, .finish = destroy
 };
 
 /* --- The request --- */
@@ -86,6 +98,16 @@ static int steps_between(const struct image_order *order) {
     return (order->request.num_inference_steps + pieces - 1) / pieces;
 }
 
+/* Returns the address of the daemon as the client knows it, malloc'd. The guard has checked the
+ * Host. */
+static char *url_base_of(const struct exchange *exchange) {
+    const char *host = exchange_header(exchange, "Host"),
+               *base = exchange->server->options.public_url;
+    char *text;
+    return (base ? asprintf(&text, "%s", base) : asprintf(&text, "http://%s", host)) < 0 ? NULL
+                                                                                         : text;
+}
+
 static enum MHD_Result start(struct exchange *exchange, void *read) {
     struct image_order *order = read;
     const struct generation_options options = {
@@ -95,11 +117,15 @@ static enum MHD_Result start(struct exchange *exchange, void *read) {
     };
     struct error err = { 0 };
     struct client *client = calloc(1, sizeof(*client));
-    if (!client) {
+    if (client)
+        client->url_base = url_base_of(exchange);
+    if (!client || !client->url_base) {
+        free(client);
         image_order_finish(order);
         error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
+    client->account = caller_number(caller_of(exchange).text);
     struct generate_request request = order->request;
     memset(&order->request, 0, sizeof(order->request));
     client->order = *order;

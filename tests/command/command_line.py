@@ -79,6 +79,9 @@ def wrong_command_lines():
         (["serve", "--model", "fake", *JOBS, "--training-share", "nan"], "--training-share: nan is not allowed; a number"),
         (["serve", "--model", "fake", "--cache-max-bytes", "-1"], "--cache-max-bytes: -1 is not allowed; an integer from"),
         (["serve", "--model", "fake", "--cache-max-bytes", "1e9"], "--cache-max-bytes: 1e9 is not allowed"),
+        *((["serve", "--model", "fake", "--public-url", url], f"--public-url: {url} is not allowed; http:// or https://")
+          for url in ("sd.example", "ftp://sd.example", "https://", "https:///sd", "https://sd.example/",
+                      "https://sd.example/?a", "https://sd.example/a b", "https://sd.example/a/")),
         (["generate", "--model", "fake", "-o", "x.png"], "--prompt-file FILE and --prompt-embeds FILE is required"),
         (["generate", "--model", "fake", "-o", "x.png", "--prompt", "a", "--prompt-file", "b"],
          "one of --prompt TEXT, --prompt-file FILE"),

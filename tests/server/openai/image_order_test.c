@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-static const char *const served[] = { "dall-e-2", "org/model", NULL };
+static const char *const served[] = { "dall-e-2", "org/model", "gpt-image-1", NULL };
 static const struct openai_models models = { .loaded = "tiny-sd", .served = served };
 
 static bool parse(const char *text, struct image_order *order, struct error *err) {
@@ -24,7 +24,7 @@ static void a_prompt_alone_takes_the_defaults(void) {
     CHECK_STRING(r->prompts[0], "a cat");
     CHECK(r->width == 0 && r->num_inference_steps == 25, "%d steps", r->num_inference_steps);
     CHECK(r->format == PICTURE_PNG && r->quality == 0, "quality %d", r->quality);
-    CHECK(!o.stream && o.response_format == IMAGE_AS_BASE64 && o.partial_images == 0 && !o.model[0],
+    CHECK(!o.stream && o.response_format == IMAGE_AS_BOTH && o.partial_images == 0 && !o.model[0],
         "%s", o.model);
     image_order_finish(&o);
 }
@@ -81,6 +81,32 @@ static void served_names_are_the_model(void) {
             o.request.lora_count);
         if (rows[i].adapter && o.request.lora_count == 1)
             CHECK_STRING(o.request.loras[0].name, rows[i].adapter);
+        image_order_finish(&o);
+    }
+}
+
+/* As the published spec has it, the gpt-image models answer with b64_json alone; others also with
+ * the url that is the dall-e models' default. */
+static void the_models_name_decides_what_is_answered(void) {
+    static const struct {
+        const char *fields;
+        int as;
+    } rows[] = {
+        { "\"model\": \"dall-e-2\"", IMAGE_AS_BOTH },
+        { "\"model\": \"tiny-sd\"", IMAGE_AS_BOTH },
+        { "\"model\": null", IMAGE_AS_BOTH },
+        { "\"model\": \"gpt-image-1\"", IMAGE_AS_BASE64 },
+        { "\"model\": \"gpt-image-1:snow\", \"response_format\": null", IMAGE_AS_BASE64 },
+        { "\"model\": \"gpt-image-1\", \"response_format\": \"url\"", IMAGE_AS_URL },
+        { "\"model\": \"dall-e-2\", \"response_format\": \"b64_json\"", IMAGE_AS_BASE64 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[128];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", %s}", rows[i].fields);
+        CHECK(parse(body, &o, &err), "%s: %s", rows[i].fields, err.message);
+        CHECK(o.response_format == rows[i].as, "%s: %d", rows[i].fields, o.response_format);
         image_order_finish(&o);
     }
 }
@@ -402,6 +428,7 @@ int main(void) {
     a_prompt_alone_takes_the_defaults();
     every_field_arrives();
     served_names_are_the_model();
+    the_models_name_decides_what_is_answered();
     null_is_the_default();
     qualities_are_steps_and_formats_have_a_compression();
     wrong_fields_are_named();

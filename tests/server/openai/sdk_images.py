@@ -10,6 +10,8 @@ import json
 import os
 import sys
 import time
+import urllib.parse
+import urllib.request
 
 import numpy as np
 import openai
@@ -48,6 +50,7 @@ def native(d, **fields):
 
 def generations(d, client):
     got = client.images.generate(model=name, prompt=PROMPT, n=2, size="128x128", extra_body=FEW)
+    check(all(i.url and i.b64_json for i in got.data), "both, for a client that does not say what it reads")
     check(len(got.data) == 2 and got.size == "128x128" and got.output_format == "png", f"{got.size}")
     check(abs(got.created - time.time()) < 120 and got.background == "opaque", f"{got.created}")
     check(got.quality == "auto" and got.usage.output_tokens == 0, f"{got.quality}")
@@ -63,8 +66,11 @@ def generations(d, client):
     web = client.images.generate(prompt=PROMPT, response_format="url", output_format="webp",
                                  output_compression=60, quality="low", extra_body={"seed": 1})
     url = web.data[0].url
-    check(url.startswith("data:image/webp;base64,") and web.data[0].b64_json is None, url[:40])
-    image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+    with urllib.request.urlopen(url) as answer:
+        data, kind = answer.read(), answer.headers["Content-Type"]
+    check(kind == "image/webp" and web.data[0].b64_json is None, f"{url}: {kind}")
+    check(d.get(urllib.parse.urlparse(url).path).body == data, "and again")
+    image = Image.open(io.BytesIO(data))
     check(image.format == "WEBP" and image.size == (128, 128), f"{image.format}")
     check(web.quality == "low" and web.output_format == "webp", f"{web.quality}")
     jpeg = client.images.generate(prompt=PROMPT, output_format="jpeg", extra_body=FEW)

@@ -17,8 +17,8 @@ from png_file import gradient, png_file
 EXECUTABLE = sys.argv[1]
 NOBODYS = "0123456789abcdef"
 # Routes whose names all callers share (docs/operation.md).
-SHARED = ("/datasets/{name}", "/loras/{name}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/models/{id}",
-          "/web/{name}")
+SHARED = ("/datasets/{name}", "/loras/{name}", "/v1/files/{id}", "/v1/files/{id}/content",
+          "/v1/images/files/{id}", "/v1/models/{id}", "/web/{name}")
 # Query names of the routes with an id; each is tried with this value.
 QUERIES = {"after": "1", "wait": "1", "limit": "1"}
 # Queries of the routes without an id. In LISTS and TASKS the value names something that a caller

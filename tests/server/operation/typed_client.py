@@ -23,6 +23,7 @@ UNKNOWN_MEDIA = {
     "PUT /loras/{name}": {"application/x-safetensors", "application/safetensors"},
     "GET /jobs/{id}/preview": {"image/jpeg"}, "GET /jobs/{id}/metrics": {"application/x-ndjson"},
     "GET /jobs/{id}/plot.svg": {"image/svg+xml"}, "GET /jobs/{id}/validation/{file}": {"image/png"},
+    "GET /v1/images/files/{id}": {"image/png, image/jpeg, image/webp"},
     "POST /hf": {"image/png, image/jpeg, image/webp"}}
 LITTLE = {"width": 64, "height": 64, "num_inference_steps": 2, "seed": 7}
 
