@@ -279,9 +279,10 @@ json_t *generate_json_schema(void) {
     json_t *properties = json_object();
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
         json_object_set_new(properties, generate_fields[id].name,
-            generate_json_field_schema((enum generate_field_id)id));
+            field_schema_or_null(generate_json_field_schema((enum generate_field_id)id)));
     for (size_t i = 0; i < DELIVERIES; i++)
-        json_object_set_new(properties, deliveries[i].name, field_schema(&deliveries[i]));
+        json_object_set_new(
+            properties, deliveries[i].name, field_schema_or_null(field_schema(&deliveries[i])));
     field_schema_hide_default(json_object_get(properties, "preview"));
     return json_pack("{s:s, s:o, s:b, s:{s:[s]}, s:{s:[s]}}", "type", "object", "properties",
         properties, "additionalProperties", false, "if", "required", "prompt_embeds", "else",
@@ -299,12 +300,19 @@ bool generate_json_parse_field(
     return field_from_json(&f->field, value, request, err);
 }
 
+/* A null stands for the default, if there is such a field. */
 static bool parse_one(const char *key, const json_t *value, struct generate_request *request,
     struct generate_delivery *delivery, struct error *err) {
     for (size_t i = 0; i < DELIVERIES; i++)
         if (strcmp(key, deliveries[i].name) == 0)
-            return field_from_json(&deliveries[i], value, delivery, err);
-    return generate_json_parse_field(key, value, request, err);
+            return json_is_null(value) || field_from_json(&deliveries[i], value, delivery, err);
+    return (json_is_null(value) && generate_field_named(key)) ||
+           generate_json_parse_field(key, value, request, err);
+}
+
+static bool is_given(const json_t *root, const char *name) {
+    const json_t *value = json_object_get(root, name);
+    return value && !json_is_null(value);
 }
 
 bool generate_json_read(const json_t *root, struct generate_request *out,
@@ -322,11 +330,11 @@ bool generate_json_read(const json_t *root, struct generate_request *out,
         if (!ok)
             break;
     }
-    if (ok && !json_object_get(root, "prompt") && !json_object_get(root, "prompt_embeds"))
+    if (ok && !is_given(root, "prompt") && !is_given(root, "prompt_embeds"))
         ok = error_field(err, "prompt", "", "it is required: a string or a list of strings");
-    const json_t *preview = json_object_get(root, "preview");
-    if (ok && preview && delivery->preview_every == 0)
-        ok = json_bad_field("preview", preview, "only with a preview_every above 0", err);
+    if (ok && is_given(root, "preview") && delivery->preview_every == 0)
+        ok = json_bad_field(
+            "preview", json_object_get(root, "preview"), "only with a preview_every above 0", err);
     ok = ok && generate_request_check(&request, err);
     if (ok)
         *out = request;

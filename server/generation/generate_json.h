@@ -18,8 +18,8 @@ struct generate_delivery {
 
 /* Parses `length` bytes of JSON into *out and *delivery, which need no initialisation; the caller
  * finishes *out on success. Every field is checked, ranges included (generate_request_check).
- * ERROR_INVALID names the field, the value as sent, and what is allowed. Unknown fields are errors,
- * even if later versions know them. */
+ * ERROR_INVALID names the field, the value as sent, and what is allowed. null stands for a field's
+ * default. Unknown fields are errors, even if later versions know them. */
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 

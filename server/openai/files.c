@@ -313,7 +313,7 @@ static struct file_task *new_task(const struct exchange *exchange) {
 static enum MHD_Result start(
     struct exchange *exchange, bool (*run)(struct task *task, struct error *err)) {
     struct error err = { 0 };
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     return task_start(
         (struct task *)new_task(exchange), exchange, exchange->server->walkers, run, destroy);
@@ -336,11 +336,12 @@ static enum MHD_Result handle_create(struct exchange *exchange) {
 }
 
 static enum MHD_Result handle_list(struct exchange *exchange) {
-    struct query_field fields[] = { { "after" }, { "limit" }, { "order" }, { "purpose" } };
+    struct query_field fields[] = { { "after" }, { "limit" }, { "order" }, { "purpose" },
+        { OPENAI_API_VERSION } };
     struct error err = { 0 };
     long long limit = LIMIT_MAX;
     const char *order = fields[2].value;
-    bool ok = query_parse(exchange->target, fields, 4, &err) &&
+    bool ok = query_parse(exchange->target, fields, 5, &err) &&
               query_integer(&fields[1], 1, LIMIT_MAX, &limit, &err);
     if (ok && fields[2].given && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
         ok = error_field(&err, "order", order, "asc or desc");

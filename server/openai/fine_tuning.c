@@ -247,17 +247,17 @@ static struct tuning_task *new_task(const struct exchange *exchange) {
 static enum MHD_Result start(struct exchange *exchange, struct workers *workers,
     bool (*run)(struct task *task, struct error *err)) {
     struct error err = { 0 };
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     return task_start((struct task *)new_task(exchange), exchange, workers, run, destroy);
 }
 
 static enum MHD_Result start_page(struct exchange *exchange, struct workers *workers,
     bool (*run)(struct task *task, struct error *err), int limit) {
-    struct query_field fields[] = { { "after" }, { "limit" } };
+    struct query_field fields[] = { { "after" }, { "limit" }, { OPENAI_API_VERSION } };
     struct error err = { 0 };
     long long wanted = limit;
-    if (!query_parse(exchange->target, fields, 2, &err) ||
+    if (!query_parse(exchange->target, fields, 3, &err) ||
         !query_integer(&fields[1], 1, LIMIT_MAX, &wanted, &err))
         return respond_error(exchange, &err);
     struct tuning_task *t = new_task(exchange);
@@ -343,7 +343,7 @@ static enum MHD_Result handle_checkpoints(struct exchange *exchange) {
 
 static enum MHD_Result handle_change(struct exchange *exchange) {
     struct error err = { 0 };
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     struct tuning_task *t = new_task(exchange);
     if (t)

@@ -50,10 +50,6 @@ static bool parse_user(const json_t *value, struct image_order *order, struct er
     return json_is_string(value) || json_bad_field("user", value, "a string", err);
 }
 
-static bool parse_sampler(const json_t *value, struct image_order *order, struct error *err) {
-    return scheduler_choice_from_json(value, &order->request.scheduler, err);
-}
-
 /* --- All fields --- */
 
 #define GENERATION (1 << IMAGE_GENERATION)
@@ -83,7 +79,7 @@ static const struct own_field {
     FIELD_COLUMNS; /* of struct image_order; FIELD_OTHER: `parse` reads it */
     int routes;
     enum form_value form; /* of FIELD_OTHER */
-    const char *shape;    /* of FIELD_OTHER (base/text/shape.h); NULL: a scheduler's */
+    const char *shape;    /* of FIELD_OTHER (base/text/shape.h) */
     bool (*parse)(const json_t *value, struct image_order *order, struct error *err);
 } own_fields[] = {
     { .name = "image", OTHER(FORM_PICTURE, "binary", NULL), .routes = EDIT | VARIATION },
@@ -144,12 +140,28 @@ static const struct own_field {
         FIELD_WORDS("low", "high"),
         .routes = EDIT,
         .help = "high: stay closer to the picture" },
-    { .name = "sampler", OTHER(FORM_EITHER, NULL, parse_sampler), .routes = ALL },
 };
 #define OWN_FIELDS (sizeof(own_fields) / sizeof(own_fields[0]))
 _Static_assert(GENERATION == OPENAI_GENERATIONS && EDIT == OPENAI_EDITS &&
                    VARIATION == OPENAI_VARIATIONS && ALL == OPENAI_ALL,
     "the sets of routes have the same bits");
+
+/* Other names of fields of POST /generate, from other servers of this API: vLLM-Omni and SGLang
+ * (generator_device), LocalAI (step). */
+static const char *const aliases[][2] = {
+    { "sampler", "scheduler" },
+    { "step", "num_inference_steps" },
+    { "generator_device", "rng" },
+};
+#define ALIASES (sizeof(aliases) / sizeof(aliases[0]))
+
+/* Returns the field that `key` is another name of, or `key`. */
+static const char *field_named(const char *key) {
+    for (size_t i = 0; i < ALIASES; i++)
+        if (strcmp(aliases[i][0], key) == 0)
+            return aliases[i][1];
+    return key;
+}
 
 static const struct own_field *find_own(const char *name, enum image_route route) {
     for (size_t i = 0; i < OWN_FIELDS; i++)
@@ -163,7 +175,8 @@ static bool is_native(const char *name, enum image_route route) {
     return f && f->openai & 1u << route;
 }
 
-static enum form_value form_value_of(const char *name, enum image_route route) {
+static enum form_value form_value_of(const char *key, enum image_route route) {
+    const char *name = field_named(key);
     const struct own_field *own = find_own(name, route);
     const struct generate_field *native = generate_field_named(name);
     if (own && own->kind == FIELD_OTHER)
@@ -183,32 +196,37 @@ const char *image_order_field(enum image_route route, size_t index) {
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
         if (generate_fields[id].openai & 1u << route && index-- == 0)
             return generate_fields[id].name;
-    return NULL;
+    return index < ALIASES ? aliases[index][0] : NULL;
 }
 
-/* The schema of a field that may also be null, which stands for the default. Takes over `schema`.
- */
-static json_t *or_null(json_t *schema) {
+/* The schema of a field of POST /generate. The route or "quality" may change its default. */
+static json_t *native_schema(enum generate_field_id id) {
+    json_t *schema = field_schema_or_null(generate_json_field_schema(id));
     field_schema_hide_default(schema);
-    return json_pack("{s:[o, {s:s}]}", "anyOf", schema, "type", "null");
+    return schema;
+}
+
+static json_t *own_schema(const struct own_field *own) {
+    const char *shape = own->shape;
+    if (own->kind == FIELD_OTHER)
+        return shape_read(&shape);
+    json_t *schema = field_schema_or_null(field_schema(&own->field));
+    field_schema_hide_default(schema);
+    return schema;
 }
 
 static json_t *schema_of(enum image_route route) {
     json_t *properties = json_object();
-    for (size_t i = 0; i < OWN_FIELDS; i++) {
-        const char *shape = own_fields[i].shape;
+    for (size_t i = 0; i < OWN_FIELDS; i++)
         if (own_fields[i].routes & 1 << route && strcmp(own_fields[i].name, "image[]") != 0)
-            json_object_set_new(properties, own_fields[i].name,
-                own_fields[i].kind != FIELD_OTHER ? or_null(field_schema(&own_fields[i].field))
-                : shape                           ? shape_read(&shape)
-                                                  : generate_json_field_schema(GENERATE_scheduler));
-    }
+            json_object_set_new(properties, own_fields[i].name, own_schema(&own_fields[i]));
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
-        if (generate_fields[id].openai & 1u << route) {
-            json_t *schema = generate_json_field_schema((enum generate_field_id)id);
-            field_schema_hide_default(schema); /* the route or "quality" may change the default */
-            json_object_set_new(properties, generate_fields[id].name, schema);
-        }
+        if (generate_fields[id].openai & 1u << route)
+            json_object_set_new(
+                properties, generate_fields[id].name, native_schema((enum generate_field_id)id));
+    for (size_t i = 0; i < ALIASES; i++)
+        json_object_set_new(
+            properties, aliases[i][0], json_copy(json_object_get(properties, aliases[i][1])));
     return json_pack("{s:s, s:o, s:[s, s*]}", "type", "object", "properties", properties,
         "required", route == IMAGE_VARIATION ? "image" : "prompt",
         route == IMAGE_EDIT ? "image" : NULL);
@@ -237,14 +255,35 @@ static const char *why_not(const char *name) {
     return OPENAI_NO_SUCH_FIELD;
 }
 
+/* Parses a field of POST /generate, which the client may have called by another name. */
+static bool parse_native(
+    const char *key, const json_t *value, struct image_order *order, struct error *err) {
+    const char *name = field_named(key);
+    struct error found = { 0 };
+    /* To other servers of this API, and to AUTOMATIC1111, -1 is a random seed. */
+    if (strcmp(name, "seed") == 0 && json_is_integer(value) && json_integer_value(value) == -1)
+        return true;
+    if (generate_json_parse_field(name, value, &order->request, &found))
+        return true;
+    if (strcmp(found.param, name) == 0 && found.code == ERROR_INVALID)
+        return error_field(err, key, found.value, "%s", found.allowed);
+    if (err)
+        *err = found;
+    return false;
+}
+
+/* A null stands for the default, also of a field that does not exist: clients that send a model of
+ * their own send what it leaves out as null. */
 static bool parse_one(
     const char *key, const json_t *value, struct image_order *order, struct error *err) {
-    const struct own_field *own = find_own(key, order->route);
-    if (own ? own->form == FORM_PICTURE && own->kind == FIELD_OTHER : !is_native(key, order->route))
-        return json_bad_field(key, value, why_not(key), err);
+    const char *name = field_named(key);
+    const struct own_field *own = find_own(name, order->route);
     if (json_is_null(value))
         return true;
-    return !own                       ? generate_json_parse_field(key, value, &order->request, err)
+    if (own ? own->form == FORM_PICTURE && own->kind == FIELD_OTHER
+            : !is_native(name, order->route))
+        return json_bad_field(key, value, why_not(key), err);
+    return !own                       ? parse_native(key, value, order, err)
            : own->kind == FIELD_OTHER ? own->parse(value, order, err)
                                       : field_from_json(&own->field, value, order, err);
 }
@@ -256,10 +295,18 @@ static bool is_given(const json_t *values, const char *name) {
     return value && !json_is_null(value);
 }
 
+static bool check_aliases(const json_t *values, struct error *err) {
+    for (size_t i = 0; i < ALIASES; i++)
+        if (is_given(values, aliases[i][0]) && is_given(values, aliases[i][1]))
+            return json_bad_field(aliases[i][0], json_object_get(values, aliases[i][0]),
+                "only one of two names of the same field", err);
+    return true;
+}
+
 /* A quality sets the number of steps. */
 static bool check_quality(struct image_order *order, const json_t *values, struct error *err) {
     const int steps = quality_steps[order->quality];
-    if (steps && is_given(values, "num_inference_steps"))
+    if (steps && order->request.num_inference_steps_given)
         return json_bad_field("quality", json_object_get(values, "quality"),
             "\"auto\" beside num_inference_steps: both say how many steps there are", err);
     if (steps)
@@ -311,9 +358,8 @@ static int default_response_format(const char *model) {
 }
 
 static bool check_together(struct image_order *order, const json_t *values, struct error *err) {
-    if (is_given(values, "sampler") && is_given(values, "scheduler"))
-        return json_bad_field("sampler", json_object_get(values, "sampler"),
-            "one of sampler and scheduler, which are the same", err);
+    if (!check_aliases(values, err))
+        return false;
     if (is_given(values, "input_fidelity") && is_given(values, "strength"))
         return json_bad_field("input_fidelity", json_object_get(values, "input_fidelity"),
             "one of input_fidelity and strength", err);

@@ -187,24 +187,29 @@ HANDLER(generations)
 HANDLER(edits)
 HANDLER(variations)
 
+static bool may_come(const struct exchange *exchange, struct error *err) {
+    return generation_takes(exchange, err) && openai_query_none(exchange->target, err);
+}
+
 static const char *const content_types_form[] = { content_type_form, NULL };
 
 const struct route route_openai_generations = { .path = "/v1/images/generations",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, generation_may_come, handle_generations,
-        .large = true, .about = "draws, as OpenAI's clients ask for it",
+    .methods = { { "POST", content_types_json, may_come, handle_generations, .large = true,
+        .query = OPENAI_API_VERSION, .about = "draws, as OpenAI's clients ask for it",
         .answers = "application/json text/event-stream", .schema = image_order_schema,
         .returns = "OpenaiImages" } } };
 
 const struct route route_openai_edits = { .path = "/v1/images/edits",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, generation_may_come, handle_edits, .large = true,
+    .methods = { { "POST", content_types_form, may_come, handle_edits, .large = true,
+        .query = OPENAI_API_VERSION,
         .about = "draws from a picture, or the part of it that a mask leaves transparent",
         .schema = image_order_edit_schema, .returns = "OpenaiImages",
         .answers = "application/json text/event-stream" } } };
 
 const struct route route_openai_variations = { .path = "/v1/images/variations",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, generation_may_come, handle_variations,
-        .large = true, .about = "draws from a picture alone",
+    .methods = { { "POST", content_types_form, may_come, handle_variations, .large = true,
+        .query = OPENAI_API_VERSION, .about = "draws from a picture alone",
         .schema = image_order_variation_schema, .returns = "OpenaiImages" } } };

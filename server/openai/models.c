@@ -227,7 +227,8 @@ static enum MHD_Result start(struct exchange *exchange, const char *id) {
 
 static enum MHD_Result handle_list(struct exchange *exchange) {
     struct error err = { 0 };
-    return query_none(exchange->target, &err) ? start(exchange, "") : respond_error(exchange, &err);
+    return openai_query_none(exchange->target, &err) ? start(exchange, "")
+                                                     : respond_error(exchange, &err);
 }
 
 static enum MHD_Result handle_one(struct exchange *exchange) {
@@ -235,7 +236,7 @@ static enum MHD_Result handle_one(struct exchange *exchange) {
     char id[ID_BYTES];
     size_t length;
     const char *piece = route_piece(exchange->route, exchange->target, &length);
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     if (length > 0 && query_unescape(piece, length, false, id, sizeof(id)))
         return start(exchange, id);

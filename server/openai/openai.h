@@ -15,6 +15,13 @@ extern const struct dialect dialect_openai;
 /* Renames an error's field if OpenAI has another name for it. */
 void openai_rename(struct error *err);
 
+/* The one name of a query that all of OpenAI's routes accept and ignore: Azure's clients send it.
+ */
+#define OPENAI_API_VERSION "api-version"
+/* Returns true if the target has no query, or only OPENAI_API_VERSION. Routes that have a query
+ * list that name among their fields. */
+bool openai_query_none(const char *target, struct error *err) __attribute__((warn_unused_result));
+
 /* The values that a request's "model" may have. Borrowed. */
 struct openai_models {
     const char *loaded;        /* name of the loaded checkpoint; "": none */

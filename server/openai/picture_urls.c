@@ -2,7 +2,6 @@
 
 #include "base/monotonic.h"
 #include "base/random.h"
-#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/openai/openai.h"
 
@@ -196,7 +195,7 @@ static enum MHD_Result handle(struct exchange *exchange) {
     size_t size, length;
     char name[PICTURE_URL_NAME_BYTES];
     const char *piece = route_piece(exchange->route, exchange->target, &length);
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : 0), piece);
     if (!picture_urls_get(exchange->server->picture_urls, name, monotonic_seconds(), &format,

@@ -111,10 +111,34 @@ static void the_models_name_decides_what_is_answered(void) {
     }
 }
 
-/* The openai package sends None as null; null must mean the same as a field left out. */
+/* What vLLM-Omni, SGLang and LocalAI call otherwise. */
+static void other_servers_names_are_known(void) {
+    struct image_order o;
+    struct error err;
+    CHECK(parse("{\"prompt\": \"a\", \"step\": 9, \"generator_device\": \"cuda\", \"seed\": -1,"
+                "\"sampler\": {\"name\": \"ddim\", \"eta\": 0.5}}",
+              &o, &err),
+        "%s", err.message);
+    CHECK(o.request.num_inference_steps == 9 && o.request.rng == RNG_CUDA, "%d steps",
+        o.request.num_inference_steps);
+    CHECK(!o.request.seed_given, "-1 is a random seed");
+    CHECK(o.request.scheduler.kind == SCHEDULER_DDIM, "%d", o.request.scheduler.kind);
+    image_order_finish(&o);
+}
+
+/* The openai package sends None as null; null must mean the same as a field left out. So do fields
+ * that do not exist, or not on this route: other clients send whole models of theirs. */
 static void null_is_the_default(void) {
     struct image_order o;
     struct error err;
+    CHECK(
+        parse("{\"prompt\": \"a\", \"true_cfg_scale\": null, \"svg\": null, \"frame_count\": null,"
+              "\"image\": null, \"width\": null, \"strength\": null}",
+            &o, &err),
+        "%s", err.message);
+    image_order_finish(&o);
+    CHECK(!parse("{\"prompt\": null}", &o, &err), "a prompt has no default");
+    CHECK_STRING(err.param, "prompt");
     for (size_t i = 0; image_order_field(IMAGE_GENERATION, i); i++) {
         char body[128];
         const char *name = image_order_field(IMAGE_GENERATION, i);
@@ -202,13 +226,20 @@ static const struct {
     { "\"stream\": true, \"n\": 2", "n", "invalid_value", "\"stream\"" },
     { "\"stream\": true, \"response_format\": \"url\"", "response_format", "invalid_value",
         "b64_json" },
-    { "\"sampler\": \"ddim\", \"scheduler\": \"pndm\"", "sampler", "invalid_value", "the same" },
-    { "\"sampler\": \"x\"", "scheduler", "invalid_value", "ddim" },
+    { "\"sampler\": \"ddim\", \"scheduler\": \"pndm\"", "sampler", "invalid_value", "two names" },
+    { "\"sampler\": \"x\"", "sampler", "invalid_value", "ddim" },
+    { "\"step\": 0", "step", "invalid_value", "1 to 1000" },
+    { "\"step\": 9, \"num_inference_steps\": 9", "step", "invalid_value", "two names" },
+    { "\"step\": 9, \"quality\": \"high\"", "quality", "invalid_value", "num_inference_steps" },
+    { "\"generator_device\": \"musa\"", "generator_device", "invalid_value", "\"cuda\"" },
+    { "\"true_cfg_scale\": 4", "true_cfg_scale", "unknown_parameter", "no such field" },
     { "\"scheduler\": {\"name\": \"ddim\", \"eta\": 2}", "scheduler.eta", "invalid_value",
         "0 to 1" },
     { "\"num_inference_steps\": 0", "num_inference_steps", "invalid_value", "1 to 1000" },
     { "\"guidance_scale\": \"7\"", "guidance_scale", "invalid_value", "a number" },
-    { "\"seed\": -1", "seed", "invalid_value", "from 0" },
+    { "\"seed\": -2", "seed", "invalid_value", "from 0" },
+    { "\"seed\": -1.0", "seed", "invalid_value", "from 0" },
+    { "\"seed\": \"-1\"", "seed", "invalid_value", "from 0" },
     { "\"loras\": \"snow\"", "loras", "invalid_value", "a list" },
     { "\"priority\": 9", "priority", "invalid_value", "-3 to 3" },
     { "\"strength\": 0.5", "strength", "unknown_parameter", "no such field" },
@@ -429,6 +460,7 @@ int main(void) {
     every_field_arrives();
     served_names_are_the_model();
     the_models_name_decides_what_is_answered();
+    other_servers_names_are_known();
     null_is_the_default();
     qualities_are_steps_and_formats_have_a_compression();
     wrong_fields_are_named();

@@ -42,7 +42,9 @@ text = page.text
 # The table of fields on the page must match the fields that the code knows.
 fields = set(re.findall(r"`([a-z_\[\]]+)`", "".join(l.split("|")[1] for l in text.split("\n") if l.startswith("| `"))))
 with open(os.path.join(ROOT, "server/openai/image_order.c")) as f:
-    known = set(re.findall(r'^    \{ \.name = "([a-z_]+)"', f.read(), re.M))
+    source = f.read()
+known = set(re.findall(r'^    \{ \.name = "([a-z_]+)"', source, re.M))
+known |= set(re.findall(r'^    \{ "([a-z_]+)", "[a-z_]+" \},$', source, re.M))  # the aliases
 check(fields - known == set() and known - fields - {"prompt"} == set(),
       f"not in the program: {fields - known}; not in the table: {known - fields}")
 done()

@@ -54,6 +54,22 @@ def wrong_addresses(d, path):
     check(r.status == 405 and r.headers["allow"] == "GET, HEAD, OPTIONS", f"{r.status} {r.headers}")
 
 
+def queries(d):
+    """Azure's clients send api-version with every request; no other query is ignored."""
+    body = json.dumps({"prompt": "a", "num_inference_steps": 1})
+    for method, path, text in (("POST", "/v1/images/generations", body), ("GET", "/v1/models", None),
+                               ("GET", "/v1/models/sd15", None)):
+        headers = JSON if text else {}
+        r = d.request(method, path + "?api-version=2024-02-01", text, headers)
+        check(r.status == 200, f"{path}: {r.status} {r.body[:200]}")
+        r = d.request(method, path + "?api-version=2024-02-01&colour=red", text, headers)
+        check(r.status == 400 and r.error()["param"] == "query" and "colour" in r.error()["message"], f"{path}: {r.body}")
+    r = d.get("/info?api-version=2024-02-01")
+    check(r.status == 200, f"{r.status}")  # ignores every query
+    r = d.request("POST", "/generate?api-version=2024-02-01", body, JSON)
+    check(r.status == 400, f"the daemon's own routes: {r.status}")
+
+
 def hosts(d):
     body = b'{"prompt": "a", "num_inference_steps": 1, "response_format": "url"}'
     for host, expected in ((b"localhost:99", "http://localhost:99"), (b"sd.example", "http://sd.example")):
@@ -67,6 +83,7 @@ def hosts(d):
 with Daemon(EXECUTABLE, "fake,images=4", extra=("--host", "sd.example")) as d:
     wrong_addresses(d, both_forms(d))
     hosts(d)
+    queries(d)
 with tempfile.TemporaryDirectory() as folder:
     key = subprocess.run([EXECUTABLE, "key", "alice", "--api-keys", f"{folder}/keys"], capture_output=True, text=True,
                          check=True).stdout.strip()
