@@ -112,9 +112,7 @@ static bool parse_negative_prompt_embeds(
     return parse_encoded("negative_prompt_embeds", value, &request->negative_prompt_embeds, err);
 }
 
-/* Parses base64, or a data URL with base64. The URL's media type is ignored: the format is detected
- * from the bytes. */
-static bool parse_picture(
+bool generate_json_parse_picture(
     const char *name, const json_t *value, struct picture_file *out, struct error *err) {
     const char *text = json_string_value(value);
     size_t length = json_string_length(value);
@@ -132,12 +130,12 @@ static bool parse_picture(
 
 static bool parse_init_image(
     const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_picture("init_image", value, &request->init_image, err);
+    return generate_json_parse_picture("init_image", value, &request->init_image, err);
 }
 
 static bool parse_mask_image(
     const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_picture("mask_image", value, &request->mask_image, err);
+    return generate_json_parse_picture("mask_image", value, &request->mask_image, err);
 }
 
 static bool parse_output(const json_t *value, struct generate_request *request, struct error *err) {

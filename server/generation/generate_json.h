@@ -32,6 +32,11 @@ bool generate_json_read(const json_t *root, struct generate_request *out,
 bool generate_json_parse_field(const char *key, const json_t *value,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 
+/* Parses base64, or a data URL with base64, into a picture's file, which the caller frees. The
+ * URL's media type is ignored: the format is detected from the bytes. */
+bool generate_json_parse_picture(const char *name, const json_t *value, struct picture_file *out,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Returns the name of the known field `index`; NULL past the last. */
 const char *generate_json_field(size_t index);
 

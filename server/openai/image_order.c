@@ -2,6 +2,7 @@
 
 #include "base/text/json.h"
 #include "base/text/shape.h"
+#include "pictures/picture.h"
 #include "server/generation/generate_json.h"
 #include "server/openai/openai.h"
 
@@ -62,13 +63,15 @@ enum form_value {
     FORM_TEXT,
     FORM_JSON,    /* the text is JSON */
     FORM_EITHER,  /* a text, or a JSON object */
-    FORM_PICTURE, /* a file; only in a form */
+    FORM_PICTURE, /* a file; in JSON `parse` reads it, or it is refused */
+    FORM_NEVER,   /* only in JSON */
 };
 
 /* The words of `quality`, each with a number of steps; 0 leaves the default. */
 static const int quality_steps[] = { 0, 0, 15, 25, 50, 50, 75, 100 };
 #define QUALITY_WORDS FIELD_WORDS("auto", "standard", "low", "medium", "high", "hd", "xhigh", "max")
 
+#define REFERENCE "{image_url?: string|null, file_id?: string|null}"
 #define OTHER(form_, shape_, parse_)                                                               \
     .kind = FIELD_OTHER, .form = form_, .shape = shape_, .parse = parse_
 /* OpenAI's own fields. A route also takes the fields of GENERATE_FIELDS whose `openai` has the
@@ -79,12 +82,17 @@ static const struct own_field {
     FIELD_COLUMNS; /* of struct image_order; FIELD_OTHER: `parse` reads it */
     int routes;
     enum form_value form; /* of FIELD_OTHER */
-    const char *shape;    /* of FIELD_OTHER (base/text/shape.h) */
+    const char *shape;    /* of FIELD_OTHER, in JSON (base/text/shape.h) */
     bool (*parse)(const json_t *value, struct image_order *order, struct error *err);
 } own_fields[] = {
-    { .name = "image", OTHER(FORM_PICTURE, "binary", NULL), .routes = EDIT | VARIATION },
-    { .name = "image[]", OTHER(FORM_PICTURE, "binary", NULL), .routes = EDIT | VARIATION },
-    { .name = "mask", OTHER(FORM_PICTURE, "binary", NULL), .routes = EDIT },
+    { .name = "image", OTHER(FORM_PICTURE, NULL, NULL), .routes = EDIT | VARIATION },
+    { .name = "image[]", OTHER(FORM_PICTURE, NULL, NULL), .routes = EDIT | VARIATION },
+    { .name = "images",
+        OTHER(FORM_NEVER, "[" REFERENCE "]", image_order_parse_images),
+        .routes = EDIT },
+    { .name = "mask",
+        OTHER(FORM_PICTURE, REFERENCE "|null", image_order_parse_mask),
+        .routes = EDIT },
     { .name = "prompt", OTHER(FORM_TEXT, "string", parse_prompt), .routes = ALL },
     { .name = "model", OTHER(FORM_TEXT, "string|null", parse_model), .routes = ALL },
     { .name = "n",
@@ -206,20 +214,24 @@ static json_t *native_schema(enum generate_field_id id) {
     return schema;
 }
 
-static json_t *own_schema(const struct own_field *own) {
-    const char *shape = own->shape;
+/* Returns NULL for a field that is not in such a body. */
+static json_t *own_schema(const struct own_field *own, bool is_form) {
+    const bool is_picture = own->kind == FIELD_OTHER && own->form == FORM_PICTURE;
+    const char *shape = is_form && is_picture ? "binary" : own->shape;
     if (own->kind == FIELD_OTHER)
-        return shape_read(&shape);
+        return strcmp(own->name, "image[]") == 0 || (is_form && own->form == FORM_NEVER) || !shape
+                   ? NULL
+                   : shape_read(&shape);
     json_t *schema = field_schema_or_null(field_schema(&own->field));
     field_schema_hide_default(schema);
     return schema;
 }
 
-static json_t *schema_of(enum image_route route) {
-    json_t *properties = json_object();
+static json_t *schema_of(enum image_route route, bool is_form) {
+    json_t *properties = json_object(), *schema;
     for (size_t i = 0; i < OWN_FIELDS; i++)
-        if (own_fields[i].routes & 1 << route && strcmp(own_fields[i].name, "image[]") != 0)
-            json_object_set_new(properties, own_fields[i].name, own_schema(&own_fields[i]));
+        if (own_fields[i].routes & 1 << route && (schema = own_schema(&own_fields[i], is_form)))
+            json_object_set_new(properties, own_fields[i].name, schema);
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
         if (generate_fields[id].openai & 1u << route)
             json_object_set_new(
@@ -229,26 +241,35 @@ static json_t *schema_of(enum image_route route) {
             properties, aliases[i][0], json_copy(json_object_get(properties, aliases[i][1])));
     return json_pack("{s:s, s:o, s:[s, s*]}", "type", "object", "properties", properties,
         "required", route == IMAGE_VARIATION ? "image" : "prompt",
-        route == IMAGE_EDIT ? "image" : NULL);
+        route != IMAGE_EDIT ? NULL
+        : is_form           ? "image"
+                            : "images");
 }
 
 json_t *image_order_schema(void) {
-    return schema_of(IMAGE_GENERATION);
+    return schema_of(IMAGE_GENERATION, false);
 }
 
 json_t *image_order_edit_schema(void) {
-    return schema_of(IMAGE_EDIT);
+    return schema_of(IMAGE_EDIT, false);
 }
 
-json_t *image_order_variation_schema(void) {
-    return schema_of(IMAGE_VARIATION);
+json_t *image_order_edit_form_schema(void) {
+    return schema_of(IMAGE_EDIT, true);
+}
+
+json_t *image_order_variation_form_schema(void) {
+    return schema_of(IMAGE_VARIATION, true);
 }
 
 /* Returns why the route refuses a field: OpenAI has the field but it is not supported here, or
  * there is no such field. */
-static const char *why_not(const char *name) {
+static const char *why_not(const char *name, enum image_route route) {
     static const char *const absent[] = { "complexity", "frame_count", "frame_duration_ms", "svg",
-        "markup", "input_fidelity", "stream", "partial_images", "mask", "image", "image[]" };
+        "markup", "input_fidelity", "stream", "partial_images", "mask", "image", "image[]",
+        "images" };
+    if (route == IMAGE_EDIT && strncmp(name, "image", strlen("image")) == 0)
+        return "images in JSON: [{\"image_url\": DATA URL}]";
     for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++)
         if (strcmp(name, absent[i]) == 0)
             return "this route does not do that here: leave it out";
@@ -280,9 +301,8 @@ static bool parse_one(
     const struct own_field *own = find_own(name, order->route);
     if (json_is_null(value))
         return true;
-    if (own ? own->form == FORM_PICTURE && own->kind == FIELD_OTHER
-            : !is_native(name, order->route))
-        return json_bad_field(key, value, why_not(key), err);
+    if (own ? own->kind == FIELD_OTHER && !own->parse : !is_native(name, order->route))
+        return json_bad_field(key, value, why_not(key, order->route), err);
     return !own                       ? parse_native(key, value, order, err)
            : own->kind == FIELD_OTHER ? own->parse(value, order, err)
                                       : field_from_json(&own->field, value, order, err);
@@ -414,17 +434,34 @@ static bool parse_fields(struct image_order *order, const json_t *values,
 
 /* --- JSON --- */
 
-bool image_order_from_json(const char *text, size_t length, const struct openai_models *models,
-    struct image_order *out, struct error *err) {
+/* Refuses an edit or a variation without a picture. Sets the mask's meaning, the resize mode and,
+ * for high fidelity, the strength. */
+static bool complete_pictures(struct image_order *order, const char *param, struct error *err) {
+    struct generate_request *r = &order->request;
+    if (!r->init_image.bytes)
+        return error_field(err, param, "", "it is required: a PNG or JPEG file");
+    r->mask_is_transparent = r->mask_image.bytes;
+    r->resize_mode = RESIZE_MODE_CROP; /* without a size, the picture's size is used */
+    if (order->input_fidelity && !r->mask_image.bytes) {
+        r->strength = HIGH_FIDELITY_STRENGTH;
+        r->strength_given = true;
+    }
+    return true;
+}
+
+bool image_order_from_json(const char *text, size_t length, enum image_route route,
+    const struct openai_models *models, struct image_order *out, struct error *err) {
     if (length == 0)
         return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
     json_t *root = json_parse_request(text, length, err);
     if (!root)
         return error_prefix(err, "the body");
-    struct image_order order = { .route = IMAGE_GENERATION };
+    struct image_order order = { .route = route };
     const bool ok = (json_is_object(root) ||
                         error_set(err, ERROR_INVALID, "the body must be a JSON object")) &&
-                    parse_fields(&order, root, models, err) && check_ranges(&order, root, err);
+                    parse_fields(&order, root, models, err) &&
+                    (route == IMAGE_GENERATION || complete_pictures(&order, "images", err)) &&
+                    check_ranges(&order, root, err);
     json_decref(root);
     if (ok)
         *out = order;
@@ -435,6 +472,34 @@ bool image_order_from_json(const char *text, size_t length, const struct openai_
 
 const char *image_order_quality(const struct image_order *order) {
     return find_own("quality", order->route)->words[order->quality];
+}
+
+bool image_order_mask_by_alpha(
+    const struct image_order *order, struct generate_request *request, struct error *err) {
+    const struct picture_file *file = &request->init_image;
+    struct picture holes = { 0 };
+    struct error why = { 0 };
+    if (order->route != IMAGE_EDIT || request->mask_image.bytes)
+        return true;
+    if (!picture_decode_transparency(file->bytes, file->size, &holes, &why)) {
+        /* Nothing of it is transparent, or it is damaged, which its own decoding will say. */
+        if (why.code == ERROR_INVALID || why.code == ERROR_TOO_LARGE)
+            return true;
+        *err = why;
+        return false;
+    }
+    picture_finish(&holes);
+    request->mask_image.bytes = malloc(file->size);
+    if (!request->mask_image.bytes)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a mask");
+    memcpy(request->mask_image.bytes, file->bytes, file->size);
+    request->mask_image.size = file->size;
+    request->mask_is_transparent = true;
+    if (order->input_fidelity) { /* it is for edits without a mask */
+        field_reset(&generate_fields[GENERATE_strength].field, request);
+        request->strength_given = false;
+    }
+    return true;
 }
 
 void image_order_finish(struct image_order *order) {
@@ -462,24 +527,13 @@ static json_t *form_values(const json_t *texts, enum image_route route) {
     return values;
 }
 
-/* Moves the form's pictures to the request. Sets the mask's meaning, the resize mode and, for high
- * fidelity, the strength. Refuses a form without an image. */
+/* Moves the form's pictures to the request. */
 static bool take_pictures(struct image_form *form, struct image_order *order, struct error *err) {
-    struct generate_request *r = &order->request;
-    if (!form->image.bytes)
-        return error_field(err, "image", "", "it is required: a PNG or JPEG file");
-    r->init_image = form->image;
-    r->mask_image = form->mask;
-    const bool form_has_mask = form->mask.bytes;
-    r->mask_is_transparent = form_has_mask;
+    order->request.init_image = form->image;
+    order->request.mask_image = form->mask;
     memset(&form->image, 0, sizeof(form->image));
     memset(&form->mask, 0, sizeof(form->mask));
-    r->resize_mode = RESIZE_MODE_CROP; /* without a size, the picture's size is used */
-    if (order->input_fidelity && !form_has_mask) {
-        r->strength = HIGH_FIDELITY_STRENGTH;
-        r->strength_given = true;
-    }
-    return true;
+    return complete_pictures(order, "image", err);
 }
 
 bool image_order_from_form(struct image_form *form, enum image_route route,

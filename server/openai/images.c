@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* A generation's own data: its order, without the request, which was handed over. */
 struct client {
@@ -85,8 +86,12 @@ static bool event(const struct generation *g, const struct generation_event *eve
     }
 }
 
+static bool prepare(struct generation *g, struct generate_request *asked, struct error *err) {
+    return image_order_mask_by_alpha(&client_of(g)->order, asked, err);
+}
+
 static const struct generation_kind kind = {
-    .dialect = "openai", .answer = answer, .event = event, .finish = destroy
+    .dialect = "openai", .prepare = prepare, .answer = answer, .event = event, .finish = destroy
 };
 
 /* --- The request --- */
@@ -138,7 +143,8 @@ static void finish(void *read) {
 
 static bool read_generations(const struct exchange *exchange, void *out, struct error *err) {
     const struct openai_models models = openai_models_of(exchange);
-    return image_order_from_json(exchange->body, exchange->body_size, &models, out, err);
+    return image_order_from_json(
+        exchange->body, exchange->body_size, IMAGE_GENERATION, &models, out, err);
 }
 
 static bool read_form(
@@ -166,6 +172,11 @@ static bool read_order(const struct exchange *exchange, enum image_route route,
 }
 
 static bool read_edits(const struct exchange *exchange, void *out, struct error *err) {
+    const char *type = exchange_header(exchange, "Content-Type");
+    const struct openai_models models = openai_models_of(exchange);
+    if (strncasecmp(type, "application/json", strlen("application/json")) == 0)
+        return image_order_from_json(
+            exchange->body, exchange->body_size, IMAGE_EDIT, &models, out, err);
     return read_order(exchange, IMAGE_EDIT, out, err);
 }
 
@@ -192,6 +203,7 @@ static bool may_come(const struct exchange *exchange, struct error *err) {
 }
 
 static const char *const content_types_form[] = { content_type_form, NULL };
+static const char *const content_types_both[] = { content_type_form, "application/json", NULL };
 
 const struct route route_openai_generations = { .path = "/v1/images/generations",
     .dialect = &dialect_openai,
@@ -202,14 +214,14 @@ const struct route route_openai_generations = { .path = "/v1/images/generations"
 
 const struct route route_openai_edits = { .path = "/v1/images/edits",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, may_come, handle_edits, .large = true,
+    .methods = { { "POST", content_types_both, may_come, handle_edits, .large = true,
         .query = OPENAI_API_VERSION,
         .about = "draws from a picture, or the part of it that a mask leaves transparent",
-        .schema = image_order_edit_schema, .returns = "OpenaiImages",
-        .answers = "application/json text/event-stream" } } };
+        .schema = image_order_edit_schema, .form_schema = image_order_edit_form_schema,
+        .returns = "OpenaiImages", .answers = "application/json text/event-stream" } } };
 
 const struct route route_openai_variations = { .path = "/v1/images/variations",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_form, may_come, handle_variations, .large = true,
         .query = OPENAI_API_VERSION, .about = "draws from a picture alone",
-        .schema = image_order_variation_schema, .returns = "OpenaiImages" } } };
+        .schema = image_order_variation_form_schema, .returns = "OpenaiImages" } } };

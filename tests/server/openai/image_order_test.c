@@ -12,7 +12,7 @@ static const struct openai_models models = { .loaded = "tiny-sd", .served = serv
 
 static bool parse(const char *text, struct image_order *order, struct error *err) {
     memset(err, 0, sizeof(*err));
-    return image_order_from_json(text, strlen(text), &models, order, err);
+    return image_order_from_json(text, strlen(text), IMAGE_GENERATION, &models, order, err);
 }
 
 static void a_prompt_alone_takes_the_defaults(void) {
@@ -250,6 +250,7 @@ static const struct {
     { "\"mask\": \"a\"", "mask", "invalid_value", "leave it out" },
     { "\"frame_count\": 4", "frame_count", "invalid_value", "leave it out" },
     { "\"svg\": {}", "svg", "invalid_value", "leave it out" },
+    { "\"images\": []", "images", "invalid_value", "leave it out" },
     { "\"prompt\": [\"a\", \"b\"]", "prompt", "invalid_value", "a string" },
 };
 
@@ -383,6 +384,84 @@ static void fidelity_is_strength_where_nothing_is_masked(void) {
     image_order_finish(&o);
 }
 
+#define PNG_URL "data:image/png;base64,UE5H" /* "PNG" */
+
+static bool parse_edit(const char *text, struct image_order *order, struct error *err) {
+    memset(err, 0, sizeof(*err));
+    return image_order_from_json(text, strlen(text), IMAGE_EDIT, &models, order, err);
+}
+
+/* OpenAI's EditImageBodyJsonParam. */
+static void an_edit_may_be_json(void) {
+    struct image_order o;
+    struct error err;
+    CHECK(parse_edit(
+              "{\"prompt\": \"a cat\", \"n\": 2, \"size\": \"64x128\", \"images\":"
+              "[{\"image_url\": \"" PNG_URL "\", \"file_id\": null}],"
+              "\"mask\": {\"image_url\": \"data:image/png;base64,TUFTSw==\"}, \"strength\": 0.5}",
+              &o, &err),
+        "%s", err.message);
+    const struct generate_request *r = &o.request;
+    CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
+    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0, "the picture");
+    CHECK(r->mask_image.size == 4 && memcmp(r->mask_image.bytes, "MASK", 4) == 0 &&
+              r->mask_is_transparent,
+        "the mask");
+    CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
+    CHECK_NEAR(r->strength, 0.5, 0);
+    image_order_finish(&o);
+    CHECK(parse_edit("{\"prompt\": \"a\", \"images\": [{\"image_url\": \"" PNG_URL "\"}],"
+                     "\"mask\": null, \"input_fidelity\": \"high\"}",
+              &o, &err),
+        "%s", err.message);
+    CHECK(!o.request.mask_image.bytes && !o.request.mask_is_transparent, "no mask");
+    CHECK(o.request.strength_given && o.request.strength == 0.5, "%g", o.request.strength);
+    image_order_finish(&o);
+}
+
+static void wrong_pictures_in_json_are_named(void) {
+    static const struct {
+        const char *fields, *param, *code, *words;
+    } rows[] = {
+        { "", "images", "missing_required_parameter", "required" },
+        { ", \"images\": null", "images", "missing_required_parameter", "required" },
+        { ", \"images\": []", "images", "invalid_value", "a list of one" },
+        { ", \"images\": {\"image_url\": \"" PNG_URL "\"}", "images", "invalid_value",
+            "a list of one" },
+        { ", \"images\": [{\"image_url\": \"" PNG_URL "\"}, {\"image_url\": \"" PNG_URL "\"}]",
+            "images", "invalid_value", "a list of one" },
+        { ", \"images\": [3]", "images[0]", "invalid_value", "image_url" },
+        { ", \"images\": [{}]", "images[0].image_url", "missing_required_parameter", "data URL" },
+        { ", \"images\": [{\"file_id\": \"file-cat\"}]", "images[0].file_id", "invalid_value",
+            "data sets" },
+        { ", \"images\": [{\"colour\": 1}]", "images[0].colour", "unknown_parameter",
+            "no such field" },
+        { ", \"images\": [{\"image_url\": \"https://a.example/b.png\"}]", "images[0].image_url",
+            "invalid_value", "fetches nothing" },
+        { ", \"images\": [{\"image_url\": \"UE5H\"}]", "images[0].image_url", "invalid_value",
+            "a data URL" },
+        { ", \"images\": [{\"image_url\": \"data:image/png;base64,UE5\"}]", "images[0].image_url",
+            "invalid_value", "base64" },
+        { ", \"images\": [{\"image_url\": \"" PNG_URL "\"}], \"mask\": \"" PNG_URL "\"", "mask",
+            "invalid_value", "image_url" },
+        { ", \"images\": [{\"image_url\": \"" PNG_URL "\"}], \"mask\": {\"file_id\": \"file-a\"}",
+            "mask.file_id", "invalid_value", "data sets" },
+        { ", \"image\": \"" PNG_URL "\"", "image", "invalid_value", "images in JSON" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[512];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\"%s}", rows[i].fields);
+        if (parse_edit(body, &o, &err)) {
+            CHECK(false, "%s was taken", rows[i].fields);
+            image_order_finish(&o);
+            continue;
+        }
+        check_error(&err, rows[i].fields, rows[i].param, rows[i].code, rows[i].words);
+    }
+}
+
 static void a_variation_needs_no_prompt(void) {
     static const struct part alone[] = { { "image", "A", true }, { NULL, NULL, false } };
     static const struct part told[] = { { "prompt", "a", false }, { "image", "A", true },
@@ -431,6 +510,9 @@ static void wrong_forms_are_named(void) {
             "invalid_value", "at most 65536 bytes" },
         { FORM({ "image", "A", true }, { "prompt", "a", false }, { "colour", "b", false }),
             IMAGE_EDIT, "colour", "unknown_parameter", "no such field" },
+        { FORM({ "image", "A", true }, { "prompt", "a", false },
+              { "images", "[{\"image_url\": \"" PNG_URL "\"}]", false }),
+            IMAGE_EDIT, "images", "invalid_value", "a form has image" },
         { FORM({ "image", "A", true }, { "markup", "b", true }), IMAGE_EDIT, "markup",
             "invalid_value", "leave it out" },
         { FORM({ "image", "A", true }, { "mask", "b", true }), IMAGE_VARIATION, "mask",
@@ -468,6 +550,8 @@ int main(void) {
     what_is_missing_is_named();
     a_form_is_an_edit();
     fidelity_is_strength_where_nothing_is_masked();
+    an_edit_may_be_json();
+    wrong_pictures_in_json_are_named();
     a_variation_needs_no_prompt();
     wrong_forms_are_named();
     return check_done();

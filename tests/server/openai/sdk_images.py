@@ -107,6 +107,25 @@ def edits(d, client):
     fields = dict(prompt=prompt, init_image=base64.b64encode(file.getvalue()).decode(),
                   mask_image=base64.b64encode(white_file.getvalue()).decode(), **extra)
     check((edited == pixels(native(d, **fields))).all(), "as POST /generate with a white mask")
+    # The same edit as JSON, as the published EditImageBodyJsonParam has it.
+    def url(data):
+        return {"image_url": "data:image/png;base64," + base64.b64encode(data).decode()}
+    r = d.request("POST", "/v1/images/edits", json.dumps({"prompt": prompt, "images": [url(file.getvalue())],
+                  "mask": url(hole.getvalue()), "n": 2, **extra}), {"Content-Type": "application/json; charset=utf-8"})
+    check(r.status == 200 and [i["b64_json"] for i in r.json()["data"]] == [i.b64_json for i in got.data],
+          f"JSON draws what the form does: {r.status} {r.body[:200]}")
+    # A picture that is transparent itself is its own mask, as dall-e-2 has it.
+    begin.putalpha(mask.getchannel("A"))
+    own = io.BytesIO()
+    begin.save(own, "PNG")
+    alone = client.images.edit(image=("a.png", own.getvalue()), prompt=prompt, n=2, extra_body=extra)
+    check(all((pixels(picture(a, "own_mask")) == pixels(picture(b, "edit"))).all() for a, b in zip(alone.data, got.data)),
+          "its transparent half is drawn anew")
+    begin.putalpha(255)
+    begin.save(own := io.BytesIO(), "PNG")
+    opaque, none = (client.images.edit(image=("a.png", data.getvalue()), prompt=prompt, extra_body=extra).data[0]
+                    for data in (own, file))
+    check((pixels(picture(opaque, "opaque")) == pixels(picture(none, "no_mask"))).all(), "opaque alpha is no mask")
     # An edit without a mask: the picture is sent as a list (the newer models' form), resized, and
     # drawn at another strength.
     alone = client.images.edit(image=[("a.png", file.getvalue())], prompt=prompt, size="64x128",
