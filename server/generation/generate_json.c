@@ -117,7 +117,8 @@ bool generate_json_parse_picture(
     const char *text = json_string_value(value);
     size_t length = json_string_length(value);
     if (!text || length == 0)
-        return json_bad_field(name, value, "the base64 of a PNG or JPEG file, or a data URL", err);
+        return json_bad_field(
+            name, value, "the base64 of a PNG, JPEG or WebP file, or a data URL", err);
     const char *comma = strncmp(text, "data:", 5) == 0 ? memchr(text, ',', length) : NULL;
     if (strncmp(text, "data:", 5) == 0) {
         if (!comma || comma - text < 12 || strncmp(comma - 7, ";base64", 7) != 0)

@@ -439,7 +439,7 @@ static bool parse_fields(struct image_order *order, const json_t *values,
 static bool complete_pictures(struct image_order *order, const char *param, struct error *err) {
     struct generate_request *r = &order->request;
     if (!r->init_image.bytes)
-        return error_field(err, param, "", "it is required: a PNG or JPEG file");
+        return error_field(err, param, "", "it is required: a PNG, JPEG or WebP file");
     r->mask_is_transparent = r->mask_image.bytes;
     r->resize_mode = RESIZE_MODE_CROP; /* without a size, the picture's size is used */
     if (order->input_fidelity && !r->mask_image.bytes) {

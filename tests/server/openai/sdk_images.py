@@ -140,7 +140,7 @@ def edits(d, client):
     for what, options, words in (
             ("a mask without transparency", {"mask": ("m.png", white_file.getvalue())}, "transparent"),
             ("a mask of another size", {"mask": ("m.png", png_of(64, 64))}, "128x128"),
-            ("no picture", {"image": ("a.png", b"nothing")}, "PNG or JPEG"),
+            ("no picture", {"image": ("a.png", b"nothing")}, "PNG, JPEG or WebP"),
             ("two pictures", {"image": [("a.png", file.getvalue())] * 2}, "one picture"),
             ("a wrong number", {"n": 11}, "1 to 10"),
             ("a wrong field", {"extra_body": {"colour": "red"}}, "no such field")):
