@@ -3,6 +3,7 @@ pictures, with the daemon and the bundled checkpoint.
 
 usage: models_clients.py LATENTD MODEL [FOLDER]      FOLDER: where to save the pictures
 """
+import base64
 import io
 import json
 import os
@@ -63,7 +64,6 @@ def models(d, client):
     one = client.images.generate(model=f"{name}:snow", prompt=PROMPT, response_format="b64_json", extra_body=FIELDS)
     two = client.images.generate(model="snow", prompt=PROMPT, extra_body=FIELDS)
     check(one.data[0].b64_json == two.data[0].b64_json, "an adapter by both names")
-    import base64
     check((pixels(base64.b64decode(one.data[0].b64_json)) == pixels(native(d, loras=[{"name": "snow"}]))).all(),
           "draws as POST /generate does with it")
     for asked, extra in (("gpt-image-1", {}), ("dall-e-2:snow", {"loras": [{"name": "snow"}]})):
@@ -113,6 +113,20 @@ def vllm(d, loras):
         check(r.status == 400 and r.error()["param"] == param, f"{what} {body}: {r.body}")
 
 
+def picture_to_picture(d, client):
+    """image_to_image sends the picture as "inputs" and the prompt as a parameter."""
+    begin = native(d)
+    fields = {"num_inference_steps": 6, "guidance_scale": 2.5}
+    for target, size in ((None, {}), ({"width": 64, "height": 128}, {"width": 64, "height": 128, "resize_mode": "crop"})):
+        image = client.image_to_image(begin, prompt="a blue house", target_size=target, seed=3, **fields)
+        expected = native(d, prompt="a blue house", init_image=base64.b64encode(begin).decode(), **fields, seed=3, **size)
+        check((np.asarray(image.convert("RGB")) == pixels(expected)).all(), f"as POST /generate draws from it: {target}")
+    webp = io.BytesIO()
+    Image.open(io.BytesIO(begin)).save(webp, "WEBP")
+    image = client.image_to_image(webp.getvalue(), prompt="a blue house", strength=0.5, **fields)
+    check(image.size == (128, 128), f"{image.size}")
+
+
 def hugging_face(d):
     client = InferenceClient(model=f"http://{d.host}:{d.port}/hf", token="none")
     image = client.text_to_image(PROMPT, guidance_scale=2.5, num_inference_steps=6, seed=7)
@@ -127,11 +141,22 @@ def hugging_face(d):
         check(False, "a wrong width")
     except HfHubHTTPError as e:
         check("multiple of 8" in str(e) and e.response.status_code == 400, str(e))
+    picture_to_picture(d, client)
     for body, words in (({}, "inputs"), ({"inputs": 3}, "inputs"), ({"inputs": "a", "x": 1}, "x"), ([], "inputs"),
                         ({"inputs": "a", "parameters": 3}, "parameters"),
                         ({"inputs": "a", "parameters": {"steps": 3}}, "steps"),
                         ({"inputs": "a", "parameters": {"num_images": 2}}, "num_images"),
-                        ({"inputs": "a", "parameters": {"prompt": "b"}}, "inputs")):
+                        ({"inputs": "a", "parameters": {"prompt": "b"}}, "inputs: "),
+                        ({"inputs": 3, "parameters": {"prompt": "b"}}, "inputs: 3"),
+                        ({"inputs": "AAAA", "parameters": {"prompt": ["b"]}}, "prompt: "),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b", "init_image": "AAAA"}}, "init_image: "),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b", "target_size": {"width": 64}}}, "target_size: "),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b", "width": 64, "target_size": {
+                            "width": 64, "height": 64}}}, "target_size: "),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b", "target_size": {
+                            "width": 65, "height": 64}}}, "width: 65"),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b"}}, "PNG, JPEG or WebP"),
+                        ({"inputs": "a", "parameters": {"output": "png"}}, "Accept")):
         r = post(d, "/hf", body)
         check(r.status == 400 and words in r.json()["error"], f"{body}: {r.body}")
     r = d.request("POST", "/hf", '{"inputs": "a", "parameters": {"num_inference_steps": 2}}',
