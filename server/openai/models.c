@@ -1,4 +1,5 @@
 /* GET /v1/models and /v1/models/{id}, and the meaning of "model" in a request. */
+#include "base/file.h"
 #include "base/text/json.h"
 #include "engine/adapters/adapters.h"
 #include "engine/loop/switch.h"
@@ -7,8 +8,10 @@
 #include "server/later/task.h"
 #include "server/openai/openai.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ID_BYTES 512
 
@@ -101,6 +104,7 @@ struct models_task {
     struct task task; /* the first member */
     struct engine *engine;
     struct openai_models models;
+    const char *lora_dir; /* NULL: none */
     time_t created;
     char id[ID_BYTES]; /* "": all */
 };
@@ -140,12 +144,24 @@ static bool is_other(const struct models_task *t, const struct engine_model_entr
     return !entry->leads_out && strcmp(entry->name, t->models.loaded) != 0;
 }
 
+/* Returns when an adapter's file was written; if that is unknown, when the daemon began. */
+static time_t adapter_created(const struct models_task *t, const char *name) {
+    char file[ADAPTER_NAME_MAX_BYTES + sizeof(".safetensors")];
+    struct stat about;
+    snprintf(file, sizeof(file), "%.*s.safetensors", ADAPTER_NAME_MAX_BYTES, name);
+    char *path = t->lora_dir ? file_join(t->lora_dir, file) : NULL;
+    const bool known = path && stat(path, &about) == 0;
+    free(path);
+    return known ? about.st_mtime : t->created;
+}
+
 /* Returns an adapter in the form of vLLM's list. */
 static json_t *adapter_json(const struct models_task *t, const char *name) {
     char id[ID_BYTES];
     snprintf(id, sizeof(id), "%.300s:%s", t->models.loaded, name);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s}", "id", id, "object", "model", "created",
-        (json_int_t)t->created, "owned_by", "latentd", "root", name, "parent", t->models.loaded);
+        (json_int_t)adapter_created(t, name), "owned_by", "latentd", "root", name, "parent",
+        t->models.loaded);
 }
 
 /* Adds the adapters of the loaded model. */
@@ -218,6 +234,7 @@ static enum MHD_Result start(struct exchange *exchange, const char *id) {
     if (t) {
         t->engine = exchange->server->options.engine;
         t->models = openai_models_of(exchange);
+        t->lora_dir = exchange->server->options.lora_dir;
         t->created = exchange->server->started;
         snprintf(t->id, sizeof(t->id), "%s", id);
     }

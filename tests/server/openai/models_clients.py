@@ -45,6 +45,7 @@ def models(d, client):
     check([m.id for m in listed] == [name, *SERVED, f"{name}:rainbow", f"{name}:snow", "other"],
           f"{[m.id for m in listed]}")
     check(all(m.object == "model" and m.owned_by == "latentd" and m.created > 1e9 for m in listed), "fields")
+    check([m.created for m in listed if m.id == f"{name}:snow"] == [1600000000], "an adapter's is its file's time")
     check(listed[3].parent == name and listed[3].root == "rainbow", "as vLLM lists adapters")
     check(all(m.root == name for m in listed[1:3]), "and other names of the model")
     for asked, found in ((name, name), ("sd15", name), (f"{name}:snow", f"{name}:snow"), ("snow", f"{name}:snow"),
@@ -175,6 +176,7 @@ with tempfile.TemporaryDirectory() as scratch:
     for file in os.listdir(loras):
         if not file.endswith(".safetensors"):
             os.remove(os.path.join(loras, file))
+    os.utime(os.path.join(loras, "snow.safetensors"), (1600000000, 1600000000))
     root = os.path.join(scratch, "models")  # with a second checkpoint, never loaded
     os.makedirs(os.path.join(root, "other/unet"))
     for file in ("config.json", "weights.safetensors"):

@@ -34,7 +34,7 @@ with Document(executable, model, "docs/openai.md") as page:
     first, second = page.take("from openai import"), page.take("import tarfile")
     said = page.program("\n".join(("import time", first, second)))
     check(said.count("partial_image") == 2 and "image_generation.completed" in said, f"events: {said}")
-    check("The job is succeeded" in said, f"the job: {said}")
+    check("The job has succeeded" in said, f"the job: {said}")
     said = "".join(page.run("curl -s localhost:8188/v1/load_lora_adapter"))
     check(said.count("Success") == 2, f"adapters: {said}")
     page.program(page.take("from huggingface_hub"))
