@@ -23,6 +23,7 @@
 #include "server/later/deferred.h"
 #include "server/later/job_watch.h"
 #include "server/later/workers.h"
+#include "server/openai/picture_urls.h"
 #include "server/routes/answers.h"
 #include "server/routes/routes.h"
 #include "server/sdapi/settings.h"
@@ -545,7 +546,10 @@ static int encoder_threads(void) {
 static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
     struct queue *queue = server->options.queue; /* NULL: no jobs; the watch still serves streams */
+    const struct picture_urls_limits pictures = { PICTURE_URLS_BYTES, PICTURE_URLS_MAX,
+        PICTURE_URLS_AGE_S };
     return generations_create(&server->generations, err) && repeats_create(&server->repeats, err) &&
+           picture_urls_create(&pictures, &server->picture_urls, err) &&
            (!queue || workers_create("clerks", 1, WORKERS_PLAIN, &server->clerks, err)) &&
            job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&
            (!server->options.dispatcher ||
@@ -644,6 +648,7 @@ void http_server_destroy(struct http_server *server) {
     generation_jobs_destroy(server->generation_jobs);
     generations_destroy(server->generations);
     repeats_destroy(server->repeats);
+    picture_urls_destroy(server->picture_urls);
     connections_destroy(server->connections);
     bodies_destroy(server->bodies);
     gate_destroy(server->gate);

@@ -75,7 +75,7 @@ enum field_echo {
     X(OTHER, , loras, .openai = OPENAI_ALL,                                                        \
         .help = "adapters and their weights; otherwise the server's defaults; [] for none")        \
     X(OTHER, , init_image, .sdapi = "init_images",                                                 \
-        .help = "a PNG or JPEG file in base64, or a data URL of it, to begin with")                \
+        .help = "a PNG, JPEG or WebP file in base64, or a data URL, to begin with")                \
     X(OTHER, , mask_image, .sdapi = "mask",                                                        \
         .help = "a picture of the same size: white is drawn anew, black stays")                    \
     X(NUMBER, double, strength, .max = 1, .openai = OPENAI_EDITS | OPENAI_VARIATIONS,              \

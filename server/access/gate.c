@@ -60,7 +60,10 @@ static enum MHD_Result refuse(struct exchange *exchange, bool presented, int64_t
             "too many wrong API keys have come from this address", later, close);
     return respond_refusal(exchange, 401, "unauthorized",
         presented ? "this API key is not known"
-                  : "an API key is required: send Authorization: Bearer KEY",
+        : asks_for_password(exchange->target)
+            ? "an API key is required: send it by Basic as the password, or Authorization: Bearer "
+              "KEY"
+            : "an API key is required: send Authorization: Bearer KEY",
         challenge, close);
 }
 

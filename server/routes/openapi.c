@@ -75,13 +75,16 @@ static json_t *request_body(const struct route_method *method) {
     json_t *schema = method->schema  ? method->schema()
                      : method->takes ? schema_of(method->takes)
                                      : NULL;
+    json_t *form = method->form_schema ? method->form_schema() : json_incref(schema);
     bool required = true;
     for (const char *const *type = method->content_types; *type; type++)
         if (**type)
-            json_object_set_new(content, *type, media_json(*type, schema));
+            json_object_set_new(content, *type,
+                media_json(*type, strcmp(*type, content_type_form) == 0 ? form : schema));
         else
             required = false; /* the body may be missing */
     json_decref(schema);
+    json_decref(form);
     return json_pack("{s:b, s:o}", "required", required, "content", content);
 }
 

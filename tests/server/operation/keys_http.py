@@ -103,6 +103,7 @@ def check_dialects(d, alice):
         r = exchange(d, get(path.encode()))[0][0]
         check(r.status == 401 and shape(r.json()), f"{path}: {r.status} {r.body}")
         check(r.headers["www-authenticate"].startswith(challenge), f"{path}: {r.headers}")
+        check(challenge.strip() in r.body.decode(), f"{path} says how to send the key: {r.body}")
         r = exchange(d, get(path.encode(), basic(b"user:" + alice)))[0][0]
         check(r.status == (404 if "nothing" in path else 200), f"{path} with a key: {r.status} {r.body[:80]}")
 
