@@ -246,6 +246,8 @@ static bool blame_tag(const struct resolved_request *r, struct error *err) {
         return false;
     snprintf(tag, sizeof(tag), "<lora:%s>", asked->loras[index].name);
     memcpy(allowed, err->allowed, sizeof(allowed));
+    if (allowed[0] && strchr(asked->loras[index].name, ':')) /* or a weight that is no number */
+        return error_field(err, "prompt", tag, PROMPT_TAG_FORM ", NAME %s", allowed);
     if (allowed[0])
         return error_field(err, "prompt", tag, "%s", allowed);
     error_prefix(err, "prompt: %s", tag);

@@ -59,12 +59,14 @@ static enum MHD_Result models(struct exchange *exchange) {
 
 /* --- LoRAs --- */
 
+/* AUTOMATIC1111 calls a LoRA by its file's name, also in a subfolder. The alias is the whole name.
+ */
 static json_t *lora_json(const struct adapter_info *info, const char *folder) {
     char *path;
     if (asprintf(&path, "%s/%s.safetensors", folder ? folder : ".", info->name) < 0)
         return NULL;
-    json_t *json = json_pack("{s:s, s:s, s:o, s:{}}", "name", info->name, "alias", info->name,
-        "path", json_lenient_string(path), "metadata");
+    json_t *json = json_pack("{s:s, s:s, s:o, s:{}}", "name", info->name + info->short_name,
+        "alias", info->name, "path", json_lenient_string(path), "metadata");
     free(path);
     return json;
 }
