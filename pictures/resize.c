@@ -170,6 +170,29 @@ bool picture_resize(const struct picture *in, int width, int height, enum resize
     return ok;
 }
 
+bool picture_resize_nearest(
+    const struct picture *in, int width, int height, struct picture *out, struct error *err) {
+    const double step_x = (double)in->width / width, step_y = (double)in->height / height;
+    const size_t channels = (size_t)in->channels;
+    int *column = calloc((size_t)width, sizeof(*column));
+    double at_x = 0.5 * step_x, at_y = 0.5 * step_y; /* added up, as Pillow does */
+    *out = (struct picture){ 0 };
+    if (!column || !picture_create(width, height, in->channels, out, err)) {
+        free(column);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to resize a picture");
+    }
+    for (int x = 0; x < width; x++, at_x += step_x)
+        column[x] = (int)fmin(at_x, in->width - 1);
+    for (int y = 0; y < height; y++, at_y += step_y) {
+        const size_t row = (size_t)fmin(at_y, in->height - 1) * (size_t)in->width;
+        for (int x = 0; x < width; x++)
+            memcpy(out->pixels + channels * ((size_t)y * (size_t)width + (size_t)x),
+                in->pixels + channels * (row + (size_t)column[x]), channels);
+    }
+    free(column);
+    return true;
+}
+
 bool picture_resize_to_cover(
     const struct picture *in, int width, int height, struct picture *out, struct error *err) {
     const double ratio = (double)width / height, own = (double)in->width / in->height;

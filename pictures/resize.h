@@ -11,6 +11,11 @@ enum resize_filter { RESIZE_LANCZOS, RESIZE_BILINEAR, RESIZE_BICUBIC };
 bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
     struct picture *out, struct error *err) __attribute__((warn_unused_result));
 
+/* Resizes with Pillow's NEAREST: every pixel of the result is the pixel of the source under its
+ * centre. *out is a new picture with the same number of channels. ERROR_NO_MEMORY. */
+bool picture_resize_nearest(const struct picture *in, int width, int height, struct picture *out,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Resizes with RESIZE_LANCZOS so that the picture covers width x height, then crops it to the
  * middle. Works like diffusers' _resize_and_crop; sides are rounded down. *out is a new picture
  * with the same number of channels. ERROR_NO_MEMORY. */
