@@ -73,6 +73,9 @@ struct generate_request {
     struct lora_choice *loras; /* owned, [lora_count] */
     int lora_count;
     bool loras_given; /* false: use the server's default adapters */
+    /* A tag of a prompt that names no adapter is left out with a warning, as AUTOMATIC1111 does,
+     * and not refused. */
+    bool unknown_tags_pass;
 };
 
 extern const struct generate_field generate_fields[GENERATE_FIELD_COUNT];

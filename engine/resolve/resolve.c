@@ -255,6 +255,27 @@ static bool blame_tag(const struct resolved_request *r, struct error *err) {
     return false;
 }
 
+/* Leaves out the tags that name no adapter, if the request allows it, and warns of each. */
+static bool pass_unknown_tags(const struct resolve_figures *figures, struct resolved_request *r,
+    struct text_extras *extras, struct error *err) {
+    int kept = 0;
+    for (int i = 0; i < extras->tag_count; i++) {
+        const struct lora_choice *tag = &extras->tags[i];
+        char whole[ADAPTER_NAME_MAX_BYTES + 1], *text = NULL;
+        if (figures->adapters && adapters_find(figures->adapters, tag->name, whole, NULL)) {
+            extras->tags[kept++] = *tag;
+            continue;
+        }
+        if (asprintf(&text, "<lora:%s> names no adapter: the picture is drawn without it",
+                tag->name) < 0)
+            text = NULL;
+        if (!add_warning(r, text, err))
+            return false;
+    }
+    extras->tag_count = kept;
+    return true;
+}
+
 /* Adds the adapters that prompt `index` names. All images of a request use one set of adapters, so
  * all its prompts must have the same tags. */
 static bool take_tags(
@@ -341,6 +362,8 @@ static bool make_text(const struct resolve_figures *figures, struct resolved_req
     if (ok && text->guidance != 1 && !r->guided)
         ok = error_field(err, "prompt", "a weight of all of it, at its end",
             "with a guidance_scale above 1, which it multiplies");
+    if (ok && asked->unknown_tags_pass)
+        ok = pass_unknown_tags(figures, r, &extras, err);
     ok = ok && (is_negative || take_tags(r, index, &extras, err));
     text_extras_finish(&extras);
     return ok;
