@@ -4,6 +4,7 @@
 #include "base/random.h"
 
 #include <dirent.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -231,13 +232,24 @@ bool folder_remove(const struct adapters *adapters, const char *name, struct err
     return true;
 }
 
+/* Asks the system for the header's part of the file alone. Otherwise the first access to the map
+ * reads ahead, up to megabytes of tensors. A hint: errors do not matter. */
+static void read_header_ahead(int fd) {
+    uint64_t length = 0;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    if (pread(fd, &length, sizeof(length), 0) == sizeof(length) &&
+        le64toh(length) <= SAFETENSORS_MAX_HEADER_BYTES)
+        posix_fadvise(fd, 0, (off_t)(sizeof(length) + le64toh(length)), POSIX_FADV_WILLNEED);
+}
+
 bool entry_look(struct adapters *adapters, struct adapter_entry *entry, int fd, const char *shown,
     const struct file_identity *identity) {
     struct safetensors *file = NULL;
     struct adapter_summary summary = { 0 };
     struct error error = { 0 };
+    read_header_ahead(fd);
     bool ok = safetensors_open_fd(fd, shown, &file, &error);
-    if (ok && !adapter_summarize(file, &summary))
+    if (ok && !adapter_summarize(file, false, &summary))
         ok = error_set(&error, ERROR_INVALID, "%s: no tensor in it is part of an adapter", shown);
     safetensors_close(file);
     pthread_mutex_lock(&adapters->lock);
