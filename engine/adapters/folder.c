@@ -353,9 +353,10 @@ static bool scan_entry(struct scan *scan, int at, const char *file, char *path) 
     if (!has_suffix(path, &length))
         return scan_below(scan, at, file, path);
     path[length] = 0;
-    return adapter_name_check("name", path, NULL)
-               ? scan_file(scan->adapters, path, scan->found, scan->err)
-               : pass_over(scan, path, "cannot be asked for by name");
+    if (adapter_name_check("name", path, NULL))
+        return scan_file(scan->adapters, path, scan->found, scan->err);
+    path[length] = '.';
+    return pass_over(scan, path, "cannot be asked for by name");
 }
 
 /* Reads a folder and the folders in it. `prefix`: what the names of its files begin with, "" or
