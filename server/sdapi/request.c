@@ -506,12 +506,14 @@ static bool read_img2img(const json_t *fields, struct sdapi_request *out, struct
     if (out->denoising_strength < 0 || out->denoising_strength > 1)
         return json_bad_field("denoising_strength", json_object_get(fields, "denoising_strength"),
             "a number from 0 to 1", err);
-    if (out->resize_mode != 0 && out->resize_mode != 1)
+    if (out->resize_mode < 0 || out->resize_mode > 2)
         return json_bad_field("resize_mode", json_object_get(fields, "resize_mode"),
-            "0 (just resize) or 1 (crop and resize)", err);
+            "0 (just resize), 1 (crop and resize) or 2 (resize and fill)", err);
     if (multiplier != 1)
         return json_bad_field("initial_noise_multiplier", given, "1", err);
-    out->generate.resize_mode = out->resize_mode == 1 ? RESIZE_MODE_CROP : RESIZE_MODE_DEFAULT;
+    static const enum resize_mode modes[] = { RESIZE_MODE_DEFAULT, RESIZE_MODE_CROP,
+        RESIZE_MODE_FILL };
+    out->generate.resize_mode = modes[out->resize_mode];
     return true;
 }
 

@@ -284,7 +284,7 @@ static void wrong_ones_are_refused_by_name(void) {
             SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"denoising_strength\":1.5}", "denoising_strength", "0 to 1",
             SDAPI_IMG2IMG },
-        { "{\"init_images\":[\"AAAA\"],\"resize_mode\":2}", "resize_mode", "crop", SDAPI_IMG2IMG },
+        { "{\"init_images\":[\"AAAA\"],\"resize_mode\":3}", "resize_mode", "crop", SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"initial_noise_multiplier\":1.1}",
             "initial_noise_multiplier", "1", SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"mask\":\"!\"}", "", "Invalid encoded image",

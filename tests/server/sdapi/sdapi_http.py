@@ -131,6 +131,11 @@ def img2img(d):
     check(wanted["parameters"]["init_images"] == [init], "repeated where that is wanted")
     other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [png_base64(100, 60, gradient)], "resize_mode": 1})
     check(other.status == 200, f"another size is cropped: {other.status} {other.body[:200]}")
+    for mask in (None, png_base64(100, 60, left_half(100))):
+        other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [png_base64(100, 60, gradient)], "resize_mode": 2,
+                                              "mask": mask, "inpaint_full_res": False})
+        check(other.status == 200 and size_of(other.json()["images"][0]) == (64, 64),
+              f"another size is filled: {other.status} {other.body[:200]}")
 
 
 def errors(d):

@@ -108,6 +108,38 @@ static void nearest_is_pillows(void) {
     }
 }
 
+/* AUTOMATIC1111's resize mode 2, and diffusers' "fill". (64, 64) leaves an even rest, (80, 81) an
+ * odd one. */
+static void fill_is_pillows(void) {
+    static const struct {
+        int width, height;
+        const char *digest;
+    } rows[] = {
+        { 64, 96, "23037955508a747aee70d364c13c6b288872502341741a4d49bbb8cc1f96c231" },
+        { 128, 64, "2db4139256f1b14c997366bdd5cba2e8a9e7a02ed2bb5f870e948a2a6a91606e" },
+        { 96, 72, "76df665eb862a74d466a4f9ffdd19d15e58b873198f8fa74e7f06b80f0292e66" },
+        { 122, 94, "ffb3676843382f0a2776b1fcf9349ecf9e920e99922c54d972191459c48580c7" },
+        { 64, 64, "d51448c3149cd7a455329085a519503e69a5b4f659391f8b35a5e2a826858027" },
+        { 80, 81, "430c2da4f3bd474b7443374988f80031d0e634473a59319e93d4e3275424fc2f" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct picture out = { 0 };
+        struct error err = { 0 };
+        CHECK(picture_resize_to_fill(&noise, rows[i].width, rows[i].height, &out, &err), "%s",
+            err.message);
+        check_picture(&out, rows[i].width, rows[i].height, rows[i].digest);
+        picture_finish(&out);
+    }
+    struct picture thin = { 0 }, out = { 0 };
+    struct error err = { 0 };
+    CHECK(picture_create(400, 1, 1, &thin, &err) &&
+              picture_resize_to_fill(&thin, 64, 64, &out, &err) && out.height == 64,
+        "a picture that would become less than a pixel high");
+    picture_finish(&thin);
+    picture_finish(&out);
+    printf("%zu filled pictures: Pillow's bytes\n", sizeof(rows) / sizeof(rows[0]));
+}
+
 static void sizes_have_limits(void) {
     static const struct sdapi_upscale wrong[] = {
         { .factor = 0.1, .upscaler = LANCZOS }, /* 6x4 */
@@ -129,6 +161,7 @@ int main(void) {
     make_noise();
     pictures_are_pillows();
     nearest_is_pillows();
+    fill_is_pillows();
     sizes_have_limits();
     picture_finish(&noise);
     return check_done();
