@@ -262,12 +262,12 @@ static bool pass_unknown_tags(const struct resolve_figures *figures, struct reso
     for (int i = 0; i < extras->tag_count; i++) {
         const struct lora_choice *tag = &extras->tags[i];
         char whole[ADAPTER_NAME_MAX_BYTES + 1], *text = NULL;
-        if (figures->adapters && adapters_find(figures->adapters, tag->name, whole, NULL)) {
+        struct error why = { .message = "there are no adapters here" };
+        if (figures->adapters && adapters_find(figures->adapters, tag->name, whole, &why)) {
             extras->tags[kept++] = *tag;
             continue;
         }
-        if (asprintf(&text, "<lora:%s> names no adapter: the picture is drawn without it",
-                tag->name) < 0)
+        if (asprintf(&text, "<lora:%s> is left out: %s", tag->name, why.message) < 0)
             text = NULL;
         if (!add_warning(r, text, err))
             return false;

@@ -465,12 +465,14 @@ static bool read_blur(const json_t *fields, struct sdapi_inpainting *in, struct 
            get_int_between(fields, y, 0, SDAPI_MASK_BLUR_MAX_PX, &in->blur_y, err);
 }
 
-static bool read_fill(const json_t *fields, struct sdapi_inpainting *in, struct error *err) {
+/* Without a mask, nothing is filled, so every way to fill is taken. */
+static bool read_fill(
+    const json_t *fields, bool has_mask, struct sdapi_inpainting *in, struct error *err) {
     int fill;
     if (!get_int(fields, "inpainting_fill", &fill, err))
         return false;
     in->fill = fill == 0;
-    return fill == 0 || fill == 1 ||
+    return fill == 0 || fill == 1 || (!has_mask && (fill == 2 || fill == 3)) ||
            json_bad_field("inpainting_fill", json_object_get(fields, "inpainting_fill"),
                "0 (fill) or 1 (original): latent noise and latent nothing are not there", err);
 }
@@ -481,7 +483,7 @@ static bool read_mask(const json_t *fields, struct sdapi_request *out, struct er
     bool round;
     if (!get_text(fields, "mask", &mask, err) || !get_text(fields, "latent_mask", &latent, err) ||
         !get_flag(fields, "mask_round", &round, err) || !read_blur(fields, in, err) ||
-        !read_fill(fields, in, err) ||
+        !read_fill(fields, *mask, in, err) ||
         !get_flag(fields, "inpainting_mask_invert", &in->invert, err) ||
         !get_flag(fields, "inpaint_full_res", &in->full_res, err) ||
         !get_int_between(fields, "inpaint_full_res_padding", 0, IMAGE_MAX_PX, &in->padding, err))

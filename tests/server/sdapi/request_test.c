@@ -366,6 +366,12 @@ static void masks_arrive(void) {
     CHECK(r.inpainting.blur_x == 4 && r.inpainting.fill && r.inpainting.full_res, "defaults");
     CHECK(json_is_null(json_object_get(r.parameters, "mask")), "not repeated");
     sdapi_request_finish(&r);
+    CHECK(parse(SDAPI_IMG2IMG,
+              "{\"init_images\":[\"AAAA\"],\"inpainting_fill\":2,\"resize_mode\":2}", &r, &err),
+        "without a mask nothing is filled: %s", err.message);
+    CHECK(r.generate.resize_mode == RESIZE_MODE_FILL && !r.inpainting.given, "%d",
+        r.generate.resize_mode);
+    sdapi_request_finish(&r);
 }
 
 /* --- samplers --- */
