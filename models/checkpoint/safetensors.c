@@ -186,7 +186,8 @@ static bool layout_check(
 }
 
 static bool arrange(struct safetensors_header *header, uint64_t data_bytes, struct error *err) {
-    qsort(header->entries, header->count, sizeof(*header->entries), entry_by_begin);
+    if (header->count > 0)
+        qsort(header->entries, header->count, sizeof(*header->entries), entry_by_begin);
     return layout_check(header, data_bytes, err);
 }
 
