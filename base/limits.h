@@ -105,7 +105,9 @@
 #define TEXT_CACHE_BYTES ((size_t)64 << 20)
 
 /* engine: adapters (engine/adapters/adapters.h) */
-#define ADAPTER_NAME_MAX_BYTES 128
+#define ADAPTER_NAME_MAX_BYTES 240 /* with ".safetensors", any part is still a file's name */
+#define ADAPTER_NAME_PARTS_MAX 8   /* "folder/name" has two */
+#define ADAPTER_ENTRIES_MAX 100000 /* files and folders examined below --lora-dir */
 #define ADAPTER_FILE_MAX_BYTES ((uint64_t)4 << 30) /* of an uploaded file */
 #define ADAPTER_UPLOAD_PATIENCE_S 5.0 /* of silence; then an upload may lose its name */
 #define LORA_MEMORY_MAX_MB (1 << 24)  /* of --lora-memory */

@@ -40,6 +40,17 @@ bool log_limit_allows(struct log_limit *limit, int *dropped) {
     return true;
 }
 
+/* Replaces control characters by '?': a message may quote a client or a file's name, and must stay
+ * one line that does nothing to a terminal. C1 controls are 0xc2 0x80 to 0x9f in UTF-8. */
+static void replace_controls(char *line) {
+    for (unsigned char *p = (unsigned char *)line; *p; p++) {
+        if (*p < 0x20 || *p == 0x7f)
+            *p = '?';
+        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+            p[0] = p[1] = '?';
+    }
+}
+
 void log_line(enum log_level level, const char *format, ...) {
     if (level < threshold)
         return;
@@ -55,6 +66,7 @@ void log_line(enum log_level level, const char *format, ...) {
     va_start(args, format);
     vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
     va_end(args);
+    replace_controls(line);
     secrets_mask(line); /* any message may quote a client */
     /* One call per line, so that lines of different threads do not mix. */
     fprintf(stderr, "%s\n", line);

@@ -204,7 +204,7 @@ static void print_file(FILE *out, const char *path, struct safetensors *file) {
     print_bytes(out, safetensors_file_bytes(file));
     fprintf(out, "\n");
     struct adapter_summary adapter;
-    if (adapter_summarize(file, &adapter))
+    if (adapter_summarize(file, true, &adapter))
         print_adapter(out, &adapter);
     else
         print_other(out, header);

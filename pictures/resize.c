@@ -170,15 +170,35 @@ bool picture_resize(const struct picture *in, int width, int height, enum resize
     return ok;
 }
 
-bool picture_resize_to_cover(
+bool picture_resize_nearest(
     const struct picture *in, int width, int height, struct picture *out, struct error *err) {
-    const double ratio = (double)width / height, own = (double)in->width / in->height;
-    const int64_t by_height = (int64_t)in->width * height / in->height;
-    const int64_t by_width = (int64_t)in->height * width / in->width;
+    const double step_x = (double)in->width / width, step_y = (double)in->height / height;
+    const size_t channels = (size_t)in->channels;
+    int *column = calloc((size_t)width, sizeof(*column));
+    double at_x = 0.5 * step_x, at_y = 0.5 * step_y; /* added up, as Pillow does */
+    *out = (struct picture){ 0 };
+    if (!column || !picture_create(width, height, in->channels, out, err)) {
+        free(column);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to resize a picture");
+    }
+    for (int x = 0; x < width; x++, at_x += step_x)
+        column[x] = (int)fmin(at_x, in->width - 1);
+    for (int y = 0; y < height; y++, at_y += step_y) {
+        const size_t row = (size_t)fmin(at_y, in->height - 1) * (size_t)in->width;
+        for (int x = 0; x < width; x++)
+            memcpy(out->pixels + channels * ((size_t)y * (size_t)width + (size_t)x),
+                in->pixels + channels * (row + (size_t)column[x]), channels);
+    }
+    free(column);
+    return true;
+}
+
+/* Resizes to wide x high and puts the result into the middle of a black picture of width x height.
+ */
+static bool resize_in_middle(const struct picture *in, int wide, int high, int width, int height,
+    struct picture *out, struct error *err) {
     const size_t channels = (size_t)in->channels;
     struct picture resized = { 0 };
-    const int wide = ratio > own ? width : (int)by_height;
-    const int high = ratio <= own ? height : (int)by_width;
     *out = (struct picture){ 0 };
     if (!picture_resize(in, wide, high, RESIZE_LANCZOS, &resized, err))
         return false;
@@ -193,4 +213,50 @@ bool picture_resize_to_cover(
         }
     picture_finish(&resized);
     return ok;
+}
+
+bool picture_resize_to_cover(
+    const struct picture *in, int width, int height, struct picture *out, struct error *err) {
+    const double ratio = (double)width / height, own = (double)in->width / in->height;
+    const int64_t by_height = (int64_t)in->width * height / in->height;
+    const int64_t by_width = (int64_t)in->height * width / in->width;
+    return resize_in_middle(in, ratio > own ? width : (int)by_height,
+        ratio <= own ? height : (int)by_width, width, height, out, err);
+}
+
+/* Fills `count` lines of a picture from the line `to` on. A line is a row, or with `columns` a
+ * column. Each gets what Pillow's bicubic filter gives for an empty box at the edge: the sum of the
+ * line `edge`, times 9/8, and of the one behind it, `next`, times -1/8. Lines outside of the
+ * picture are left out. */
+static void fill_lines(struct picture *p, bool columns, int to, int count, int edge, int next) {
+    const int lines = columns ? p->width : p->height, length = columns ? p->height : p->width;
+    const size_t channels = (size_t)p->channels, row = (size_t)p->width * channels;
+    const size_t line = columns ? channels : row, along = columns ? row : channels;
+    for (int i = to; i < to + count && i < lines; i++)
+        for (int k = 0; k < length; k++)
+            for (size_t c = 0; c < channels; c++) {
+                uint8_t *at = p->pixels + (size_t)k * along + c;
+                const int sum = 9 * at[(size_t)edge * line] - at[(size_t)next * line] + 4;
+                at[(size_t)i * line] = (uint8_t)(sum < 0 ? 0 : sum > 8 * 255 ? 255 : sum / 8);
+            }
+}
+
+bool picture_resize_to_fill(
+    const struct picture *in, int width, int height, struct picture *out, struct error *err) {
+    const double ratio = (double)width / height, own = (double)in->width / in->height;
+    const int64_t by_height = (int64_t)in->width * height / in->height;
+    const int64_t by_width = (int64_t)in->height * width / in->width;
+    const int wide = ratio < own ? width : (int)(by_height > 0 ? by_height : 1);
+    const int high = ratio >= own ? height : (int)(by_width > 0 ? by_width : 1);
+    if (!resize_in_middle(in, wide, high, width, height, out, err))
+        return false;
+    const bool columns = ratio > own;
+    const int size = columns ? wide : high;
+    const int fill = columns ? width / 2 - wide / 2 : height / 2 - high / 2;
+    const int first = fill, last = fill + size - 1;
+    if (ratio != own && fill > 0) {
+        fill_lines(out, columns, 0, fill, first, first < last ? first + 1 : first);
+        fill_lines(out, columns, last + 1, fill, last, last > first ? last - 1 : last);
+    }
+    return true;
 }

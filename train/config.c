@@ -4,6 +4,7 @@
 #include "base/text/json.h"
 #include "base/text/words.h"
 #include "kernels/dtype.h"
+#include "models/adapter/adapter_file_name.h"
 #include "train/checkpoint.h"
 #include "train/optimizer/learning_rate.h"
 #include "train/optimizer/parameters.h"
@@ -477,7 +478,7 @@ static bool parse(const json_t *json, struct train_config *out, struct error *er
         return false;
     if (out->alpha == 0)
         out->alpha = (double)out->rank;
-    return words_check_name("name", out->name, err) && fits(out, err) && texts_fit(out, err);
+    return adapter_name_check("name", out->name, err) && fits(out, err) && texts_fit(out, err);
 }
 
 bool train_config_parse(const json_t *json, struct train_config *out, struct error *err) {

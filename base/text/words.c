@@ -1,7 +1,6 @@
 #include "base/text/words.h"
 
-#include "base/limits.h"
-
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,24 +24,4 @@ const char *words_list(char *out, size_t size, const char *const *words, size_t 
         used += (size_t)snprintf(out + used, size - used, "%s", word);
     }
     return out;
-}
-
-static bool is_letter_or_digit(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
-bool words_are_name(const char *text, size_t length) {
-    if (length < 1 || length > ADAPTER_NAME_MAX_BYTES || !is_letter_or_digit(text[0]))
-        return false;
-    for (size_t i = 1; i < length; i++)
-        if (!is_letter_or_digit(text[i]) && !memchr("._-", text[i], 3))
-            return false;
-    return true;
-}
-
-bool words_check_name(const char *param, const char *name, struct error *err) {
-    return words_are_name(name, strlen(name)) ||
-           error_field(err, param, name,
-               "1 to %d letters, digits, '.', '_' and '-', the first a letter or digit",
-               ADAPTER_NAME_MAX_BYTES);
 }

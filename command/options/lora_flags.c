@@ -9,14 +9,15 @@
 
 #define ALLOWED "NAME_OR_FILE[:WEIGHT[:TEXT_WEIGHT]]"
 
-/* Cuts ":NUMBER" off the end of `text`. Returns false if there is none. */
+/* Cuts ":NUMBER" off the end of `text`. Returns false, and leaves *out, if there is none. */
 static bool cut_number(char *text, double *out) {
     char *colon = strrchr(text, ':'), *end;
     if (!colon || colon == text || !colon[1])
         return false;
-    *out = strtod(colon + 1, &end);
-    if (*end || !isfinite(*out))
+    const double number = strtod(colon + 1, &end);
+    if (*end || !isfinite(number))
         return false;
+    *out = number;
     *colon = 0;
     return true;
 }
@@ -29,35 +30,29 @@ void lora_flag_cut_weights(char *text, double *weight, double *text_encoder_weig
         *weight = *text_encoder_weight;
 }
 
+/* Whether the text is a path. A name with folders, "style/snow", is none unless such a file or
+ * folder is there. */
 static bool is_file(const char *text) {
     const char *ending = strrchr(text, '.');
-    return strchr(text, '/') || (ending && strcmp(ending, ".safetensors") == 0) ||
-           file_is_folder(text);
+    return (ending && strcmp(ending, ".safetensors") == 0) || file_is_folder(text) ||
+           (strchr(text, '/') && (file_exists(text) || !adapter_name_check("name", text, NULL)));
 }
 
-/* Makes an adapter's name from a path: "some/folder/snow v2.safetensors" becomes "snow_v2". */
-static void name_of_file(const char *path, char name[ADAPTER_NAME_MAX_BYTES + 1]) {
-    size_t length = strlen(path);
+/* Copies an adapter's name from a path: "some/folder/snow v2.safetensors" gives "snow v2". Returns
+ * false if it is too long. */
+static bool name_of_file(const char *path, char name[ADAPTER_NAME_MAX_BYTES + 1]) {
+    const char *const ending = ".safetensors";
+    size_t length = strlen(path), begin;
     while (length > 1 && path[length - 1] == '/')
         length--;
-    size_t begin = length;
-    while (begin > 0 && path[begin - 1] != '/')
+    for (begin = length; begin > 0 && path[begin - 1] != '/';)
         begin--;
-    const char *const ending = ".safetensors";
     const size_t ending_length = strlen(ending);
     if (length - begin > ending_length &&
         strncmp(path + length - ending_length, ending, ending_length) == 0)
         length -= ending_length;
-    if (length - begin > ADAPTER_NAME_MAX_BYTES)
-        length = begin + ADAPTER_NAME_MAX_BYTES;
-    memcpy(name, path + begin, length - begin);
-    name[length - begin] = 0;
-    for (char *p = name; *p; p++) {
-        const bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
-                           (*p >= '0' && *p <= '9');
-        if (!plain && (p == name || !strchr("._-", *p)))
-            *p = p == name ? 'x' : '_';
-    }
+    return snprintf(name, ADAPTER_NAME_MAX_BYTES + 1, "%.*s", (int)(length - begin),
+               path + begin) <= ADAPTER_NAME_MAX_BYTES;
 }
 
 static bool refuse(const char *given, struct error *err) {
@@ -71,10 +66,10 @@ static bool fill_one(
     lora_flag_cut_weights(text, &out->weight, &out->text_encoder_weight);
     if (!is_file(text)) {
         snprintf(out->name, sizeof(out->name), "%s", text);
-        return (strlen(text) <= ADAPTER_NAME_MAX_BYTES && adapter_name_check("name", text, NULL)) ||
-               refuse(given, err);
+        return adapter_name_check("name", text, NULL) || refuse(given, err);
     }
-    name_of_file(text, out->name);
+    if (!name_of_file(text, out->name) || !adapter_name_check("lora", out->name, NULL))
+        return options_refuse("lora", given, "a file whose name can be an adapter's", err);
     *path = strdup(text);
     return *path || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
 }

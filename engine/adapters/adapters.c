@@ -194,15 +194,63 @@ struct adapter_entry *entry_find(const struct adapters *adapters, const char *na
     return found ? adapters->entries[at] : NULL;
 }
 
+struct adapter_entry *entry_asked(
+    const struct adapters *adapters, const char *asked, bool *several) {
+    struct adapter_entry *entry = entry_find(adapters, asked);
+    *several = false;
+    if (entry)
+        return entry;
+    for (size_t i = 0; !*several && i < adapters->entry_count; i++) {
+        struct adapter_entry *other = adapters->entries[i];
+        if (other->stem == other->name || strcmp(other->stem, asked) != 0)
+            continue;
+        *several = entry != NULL;
+        entry = other;
+    }
+    return *several ? NULL : entry;
+}
+
+bool adapters_may_add(
+    struct adapters *adapters, const char *param, const char *name, struct error *err) {
+    char *folded = adapter_name_fold(name), other[ADAPTER_NAME_MAX_BYTES + 1] = "";
+    if (!folded)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a name");
+    pthread_mutex_lock(&adapters->lock);
+    for (size_t i = 0; !other[0] && !entry_find(adapters, name) && i < adapters->entry_count; i++)
+        if (strcmp(adapters->entries[i]->folded, folded) == 0)
+            memcpy(other, adapters->entries[i]->name, sizeof(other));
+    pthread_mutex_unlock(&adapters->lock);
+    free(folded);
+    if (!other[0])
+        return true;
+    error_field(err, param, name,
+        "a name that differs from \"%s\", which is there, in more than case and the form of its "
+        "accents",
+        other);
+    if (err)
+        err->code = ERROR_CONFLICT;
+    return false;
+}
+
+static void entry_free(struct adapter_entry *entry) {
+    free(entry->folded);
+    free(entry->path);
+    free(entry);
+}
+
 struct adapter_entry *entry_add(struct adapters *adapters, const char *name, struct error *err) {
     struct adapter_entry *entry = entry_find(adapters, name);
     if (entry)
         return entry;
     entry = calloc(1, sizeof(*entry));
-    if (entry)
+    if (entry) {
         memccpy(entry->name, name, 0, sizeof(entry->name) - 1);
+        entry->stem = adapter_name_stem(entry->name);
+        entry->folded = adapter_name_fold(entry->name);
+    }
     pthread_mutex_lock(&adapters->lock);
-    const bool ok = entry && LIST_ROOM(adapters->entries, adapters->entry_count, "a name", NULL);
+    const bool ok = entry && entry->folded &&
+                    LIST_ROOM(adapters->entries, adapters->entry_count, "a name", NULL);
     if (ok) {
         const size_t at = entry_position(adapters, name);
         memmove(adapters->entries + at + 1, adapters->entries + at,
@@ -213,7 +261,8 @@ struct adapter_entry *entry_add(struct adapters *adapters, const char *name, str
     pthread_mutex_unlock(&adapters->lock);
     if (ok)
         return entry;
-    free(entry);
+    if (entry)
+        entry_free(entry);
     error_set(err, ERROR_NO_MEMORY, "no memory for the name of an adapter");
     return NULL;
 }
@@ -231,8 +280,7 @@ void entry_remove(struct adapters *adapters, struct adapter_entry *entry) {
     count_memory(adapters);
     pthread_mutex_unlock(&adapters->lock);
     graveyard_empty(adapters, &dead);
-    free(entry->path);
-    free(entry);
+    entry_free(entry);
 }
 
 /* ---- versions of a name ---- */
@@ -441,8 +489,7 @@ void adapters_destroy(struct adapters *adapters) {
         struct adapter_entry *entry = adapters->entries[i];
         if (entry->version)
             version_release(adapters, entry->version, &dead);
-        free(entry->path);
-        free(entry);
+        entry_free(entry);
     }
     dead.copies = adapters->copies;
     graveyard_empty(adapters, &dead);

@@ -1,12 +1,15 @@
 /* The adapters (LoRAs and similar formats) of the current checkpoint: their names, the loaded
  * version of each name, and the set of adapters that a request uses.
  *
- * Each name belongs to a file NAME.safetensors in one folder. Loading the file makes an immutable
- * version. A request holds the versions it was admitted with until it ends, so replacing or
- * unloading a name does not affect running requests. When memory is short, versions without users
- * are freed, least recently used first; they are loaded again when a request names them. The base
- * weights are never written. The changes are kept in overlays (kernels/compute/overlay.h): for each
- * row of a call, an overlay tells what is added to a weight or replaces it.
+ * Each name belongs to a file NAME.safetensors below one folder
+ * (models/adapter/adapter_file_name.h). Names are told apart byte by byte. A request may also name
+ * a file in a subfolder by its last part alone, as AUTOMATIC1111 does, if only one has it. Loading
+ * the file makes an immutable version. A request holds the versions it was admitted with until it
+ * ends, so replacing or unloading a name does not affect running requests. When memory is short,
+ * versions without users are freed, least recently used first; they are loaded again when a request
+ * names them. The base weights are never written. The changes are kept in overlays
+ * (kernels/compute/overlay.h): for each row of a call, an overlay tells what is added to a weight
+ * or replaces it.
  *
  * The adapter's file alone decides how a layer is changed. A LoRA's product of two thin matrices is
  * added to the base product. Anything else (LoHa, LoKr, DoRA, full differences) becomes a working
@@ -24,6 +27,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "kernels/kernels.h"
+#include "models/adapter/adapter_file_name.h"
 #include "models/adapter/adapter_names.h"
 #include "models/checkpoint/checkpoint.h"
 
@@ -128,6 +132,7 @@ const char *adapter_state_name(enum adapter_state state); /* "on_disk", "loaded"
 /* A snapshot of one name. The caller finishes it. */
 struct adapter_info {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
+    size_t short_name; /* name + short_name is the shortest name that a request may use for it */
     enum adapter_state state;
     uint64_t
         version; /* unique over all names; changes with the file or the checkpoint; 0: not loaded */
@@ -157,22 +162,21 @@ bool adapters_list(struct adapters *adapters, struct adapters_listing *out, stru
     __attribute__((warn_unused_result));
 void adapters_listing_finish(struct adapters_listing *listing);
 
-/* ERROR_NOT_FOUND if there is no such name. */
+/* ERROR_NOT_FOUND if there is no such name; a last part alone is none here. */
 bool adapters_describe(struct adapters *adapters, const char *name, struct adapter_info *out,
     struct error *err) __attribute__((warn_unused_result));
 
+/* Writes the whole name of the adapter that a request means by `asked`: this name, or the only name
+ * with this last part. ERROR_NOT_FOUND if there is none, or there are several. */
+bool adapters_find(struct adapters *adapters, const char *asked,
+    char name[ADAPTER_NAME_MAX_BYTES + 1], struct error *err) __attribute__((warn_unused_result));
+/* Refuses a new name that differs from an existing one only in case or in how accents are composed:
+ * some file systems take the two for one, and the new file would replace the other. An existing
+ * name passes. ERROR_CONFLICT names `param`. */
+bool adapters_may_add(struct adapters *adapters, const char *param, const char *name,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Functions that change a name. `info` may be NULL, and is filled on success. */
-
-/* Checks a name: letters, digits, '.', '_' and '-', the first a letter or digit, at most
- * ADAPTER_NAME_MAX_BYTES. "rescan" is refused, because POST /loras/rescan is a route. ERROR_INVALID
- * names `param`. */
-bool adapter_name_check(const char *param, const char *name, struct error *err)
-    __attribute__((warn_unused_result));
-
-/* Checks a name like adapter_name_check, but also accepts NAME@STEP, the form that adapters_refer
- * uses. */
-bool adapter_reference_check(const char *param, const char *name, struct error *err)
-    __attribute__((warn_unused_result));
 
 /* Loads the file that is in the folder now, even if an older version is loaded. Waits. */
 bool adapters_load(struct adapters *adapters, const char *name, struct adapter_info *info,

@@ -127,9 +127,11 @@ bool identity_read(int fd, struct file_identity *out); /* `fd`: an open regular 
 
 struct adapter_entry {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
-    char *path;  /* owned: a file outside the folder; NULL: NAME.safetensors in the folder */
-    bool refers; /* made by adapters_refer: the file stays at `path` */
-    uint64_t id; /* version number of the last loaded file; 0: never loaded */
+    const char *stem; /* the last part of `name` */
+    char *folded;     /* owned: adapter_name_fold of the name */
+    char *path;       /* owned: a file outside the folder; NULL: NAME.safetensors in the folder */
+    bool refers;      /* made by adapters_refer: the file stays at `path` */
+    uint64_t id;      /* version number of the last loaded file; 0: never loaded */
     struct file_identity identity;   /* of the last loaded file */
     struct file_identity seen;       /* of the file that was read last */
     struct adapter_version *version; /* owns one reference; NULL: not loaded */
@@ -198,6 +200,10 @@ void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard);
 
 /* Call the next three functions with `lock` held. */
 struct adapter_entry *entry_find(const struct adapters *adapters, const char *name);
+/* Returns the entry that a request means by `asked`: the name itself, or the only name with this
+ * last part. Returns NULL if there is none; *several: more than one has this last part. */
+struct adapter_entry *entry_asked(
+    const struct adapters *adapters, const char *asked, bool *several);
 void version_release(
     struct adapters *adapters, struct adapter_version *version, struct graveyard *dead);
 void copies_release(

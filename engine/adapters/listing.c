@@ -25,10 +25,20 @@ static bool copy_unmatched(const struct adapter_version *version, struct adapter
     return true;
 }
 
+/* Returns where the shortest name that a request may use for the entry begins in its name. */
+static size_t short_name(const struct adapters *adapters, const struct adapter_entry *entry) {
+    bool several;
+    return entry_asked(adapters, entry->stem, &several) == entry
+               ? (size_t)(entry->stem - entry->name)
+               : 0;
+}
+
 /* Call with `lock` held. The caller finishes *out, even on failure. */
-static bool fill(const struct adapter_entry *entry, struct adapter_info *out) {
+static bool fill(
+    const struct adapters *adapters, const struct adapter_entry *entry, struct adapter_info *out) {
     const struct adapter_version *version = entry->version;
     *out = (struct adapter_info){
+        .short_name = short_name(adapters, entry),
         .state = version             ? ADAPTER_LOADED
                  : entry->error.code ? ADAPTER_FAILED
                                      : ADAPTER_ON_DISK,
@@ -64,7 +74,7 @@ bool entry_describe(
     struct adapters *adapters, const char *name, struct adapter_info *out, struct error *err) {
     pthread_mutex_lock(&adapters->lock);
     const struct adapter_entry *entry = entry_find(adapters, name);
-    const bool filled = entry && fill(entry, out);
+    const bool filled = entry && fill(adapters, entry, out);
     pthread_mutex_unlock(&adapters->lock);
     if (!entry)
         return error_set(
@@ -80,6 +90,20 @@ bool adapters_describe(
     return entry_describe(adapters, name, out, err);
 }
 
+bool adapters_find(struct adapters *adapters, const char *asked,
+    char name[ADAPTER_NAME_MAX_BYTES + 1], struct error *err) {
+    bool several;
+    pthread_mutex_lock(&adapters->lock);
+    const struct adapter_entry *entry = entry_asked(adapters, asked, &several);
+    if (entry)
+        memcpy(name, entry->name, sizeof(entry->name));
+    pthread_mutex_unlock(&adapters->lock);
+    return entry || error_set(err, ERROR_NOT_FOUND,
+                        several ? "there are several adapters \"%.*s\" in different folders"
+                                : "there is no adapter \"%.*s\"",
+                        ADAPTER_NAME_MAX_BYTES, asked);
+}
+
 bool adapters_list(struct adapters *adapters, struct adapters_listing *out, struct error *err) {
     pthread_mutex_lock(&adapters->lock);
     *out = (struct adapters_listing){
@@ -91,7 +115,7 @@ bool adapters_list(struct adapters *adapters, struct adapters_listing *out, stru
     };
     bool ok = out->items != NULL;
     for (size_t i = 0; ok && i < adapters->entry_count; i++) {
-        ok = fill(adapters->entries[i], &out->items[i]);
+        ok = fill(adapters, adapters->entries[i], &out->items[i]);
         out->count++;
     }
     pthread_mutex_unlock(&adapters->lock);

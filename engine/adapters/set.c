@@ -1,5 +1,7 @@
 #include "engine/adapters/internal.h"
 
+#include "base/text/utf8.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,16 +64,23 @@ static bool weight_check(int index, const char *member, double weight, struct er
         err, param, value, "a number from %g to %g", -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX);
 }
 
-/* Call with `lock` held. The error lists as many existing names as fit. */
+/* Call with `lock` held. The error lists as many existing names as fit. `several`: it lists only
+ * those whose last part is `name`. */
 static bool refuse_name(
-    const struct adapters *adapters, int index, const char *name, struct error *err) {
-    char param[48], names[160] = "";
+    const struct adapters *adapters, int index, const char *name, bool several, struct error *err) {
+    static const char more[] = "...";
+    char param[48], names[300] = "";
     size_t at = 0;
-    for (size_t i = 0; i < adapters->entry_count && at < sizeof(names); i++)
+    for (size_t i = 0; i < adapters->entry_count; i++) {
+        const char *one = adapters->entries[i]->name;
+        if (several && strcmp(adapters->entries[i]->stem, name) != 0)
+            continue;
+        const bool fits = at + strlen(one) + strlen(", ") + sizeof(more) < sizeof(names);
         at += (size_t)snprintf(
-            names + at, sizeof(names) - at, "%s%s", i ? ", " : "", adapters->entries[i]->name);
-    if (at >= sizeof(names)) /* cut off, maybe in the middle of a name */
-        memcpy(names + sizeof(names) - 6, ", ...", 6);
+            names + at, sizeof(names) - at, "%s%s", at ? ", " : "", fits ? one : more);
+        if (!fits)
+            break;
+    }
     name_param(param, index, "name");
     if (adapters->entry_count == 0)
         return error_field(err, param, name, "there are no adapters here");
@@ -86,14 +95,15 @@ static int by_name(const void *a, const void *b) {
 static bool take_choices(
     struct adapter_set *set, const struct lora_choice *choices, int count, struct error *err) {
     char param[48];
+    bool several;
     for (int i = 0; i < count; i++) {
         struct adapter_use *use = &set->uses[i];
-        const struct adapter_entry *entry = entry_find(set->adapters, choices[i].name);
+        const struct adapter_entry *entry = entry_asked(set->adapters, choices[i].name, &several);
         if (!weight_check(i, "weight", choices[i].weight, err) ||
             !weight_check(i, "text_encoder_weight", choices[i].text_encoder_weight, err))
             return false;
         if (!entry)
-            return refuse_name(set->adapters, i, choices[i].name, err);
+            return refuse_name(set->adapters, i, choices[i].name, several, err);
         name_param(param, i, "name");
         for (int k = 0; k < i; k++)
             if (strcmp(set->uses[k].name, entry->name) == 0)
@@ -258,7 +268,8 @@ struct asked {
 static bool blame(const struct asked *asked, const char *name, struct error *err) {
     char param[48] = "loras";
     for (int i = 0; asked->given && i < asked->count; i++)
-        if (strcmp(asked->choices[i].name, name) == 0)
+        if (strcmp(asked->choices[i].name, name) == 0 ||
+            strcmp(asked->choices[i].name, adapter_name_stem(name)) == 0)
             name_param(param, i, "name");
     if (!err)
         return false;
@@ -267,6 +278,7 @@ static bool blame(const struct asked *asked, const char *name, struct error *err
         err->code = ERROR_INVALID; /* the mistake is the name in the request */
     snprintf(err->param, sizeof(err->param), "%s", param);
     snprintf(err->value, sizeof(err->value), "%.*s", (int)sizeof(err->value) - 1, name);
+    utf8_drop_cut_character(err->value);
     return false;
 }
 

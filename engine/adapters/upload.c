@@ -91,7 +91,8 @@ static void leave(struct adapter_upload *upload) {
 
 static bool begin(struct adapters *adapters, const char *name, uint64_t bytes, bool is_own,
     struct adapter_upload **out, struct error *err) {
-    if (!adapter_name_check("name", name, err))
+    if (!adapter_name_check("name", name, err) ||
+        (!is_own && !adapters_may_add(adapters, "name", name, err)))
         return false;
     if (bytes > ADAPTER_FILE_MAX_BYTES)
         return too_large(bytes, err);
@@ -162,6 +163,11 @@ static bool upload_take(struct adapter_upload *upload, struct error *err) {
         if (fd >= 0)
             close(fd);
         return write_failed(upload, reason, err);
+    }
+    /* Another upload or a scan may have added a name since this one began. */
+    if (!upload->is_own && !adapters_may_add(adapters, "name", upload->name, err)) {
+        close(fd);
+        return false;
     }
     if (!version_load(adapters, fd, upload->name, &version, err))
         return false;

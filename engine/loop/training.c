@@ -104,8 +104,10 @@ static bool name_is_free(
     const struct training *t, const struct train_config *c, struct error *err) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     struct adapter_info info;
-    if (c->method != TRAIN_LORA || !adapters || !adapters_describe(adapters, c->name, &info, NULL))
+    if (c->method != TRAIN_LORA || !adapters)
         return true;
+    if (!adapters_describe(adapters, c->name, &info, NULL))
+        return adapters_may_add(adapters, "name", c->name, err);
     adapter_info_finish(&info);
     error_field(err, "name", c->name,
         "a name that no adapter has yet (DELETE /loras/%s makes this one free)", c->name);

@@ -134,6 +134,14 @@ struct tag_weights {
     bool given[2];
 };
 
+static bool take_name(const char *text, size_t size, struct lora_choice *out) {
+    if (size == 0 || size > ADAPTER_NAME_MAX_BYTES)
+        return false;
+    memcpy(out->name, text, size);
+    out->name[size] = 0;
+    return true;
+}
+
 /* Reads one argument of a tag: NAME=VALUE, or an unnamed one, whose meaning depends on *place. */
 static bool take_argument(const char *text, size_t size, int *place, struct lora_choice *out,
     struct tag_weights *weights) {
@@ -148,11 +156,7 @@ static bool take_argument(const char *text, size_t size, int *place, struct lora
         text = sign + 1;
         size -= name + 1;
     } else if ((*place)++ == 0) {
-        if (size == 0 || size > ADAPTER_NAME_MAX_BYTES)
-            return false;
-        memcpy(out->name, text, size);
-        out->name[size] = 0;
-        return true;
+        return take_name(text, size, out);
     } else if (*place <= 3) {
         which = *place - 2;
     }
@@ -162,27 +166,43 @@ static bool take_argument(const char *text, size_t size, int *place, struct lora
     return read_number(text, size, &weights->values[which]);
 }
 
-static bool read_tag(
-    const char *param, const struct tag *tag, struct lora_choice *out, struct error *err) {
-    static const char form[] =
-        "<lora:NAME>, <lora:NAME:WEIGHT> or <lora:NAME:TEXT_ENCODER_WEIGHT:UNET_WEIGHT>, where "
-        "te=WEIGHT and unet=WEIGHT may stand for the numbers";
+/* Reads the arguments of a tag. The name ends at `name_end`; NULL: it is the first argument without
+ * '='. */
+static bool read_arguments(const struct tag *tag, const char *name_end, struct lora_choice *out) {
     struct tag_weights weights = { .values = { 1, 1 } };
     const char *at = tag->arguments, *end = at + tag->arguments_bytes;
     int place = 0;
     *out = (struct lora_choice){ 0 };
-    if (!is_text(tag->kind, tag->kind_bytes, "lora") &&
-        !is_text(tag->kind, tag->kind_bytes, "lyco"))
-        return refuse_tag(param, tag, form, err);
+    if (name_end) {
+        if (!take_name(at, (size_t)(name_end - at), out))
+            return false;
+        place = 1;
+        at = name_end + 1;
+    }
     for (const char *next = at; next <= end; at = next) {
         const char *colon = memchr(at, ':', (size_t)(end - at));
         next = (colon ? colon : end) + 1;
         if (!take_argument(at, (size_t)(next - 1 - at), &place, out, &weights))
-            return refuse_tag(param, tag, form, err);
+            return false;
     }
     out->text_encoder_weight = weights.values[0];
     out->weight = weights.given[1] ? weights.values[1] : weights.values[0];
-    return out->name[0] || refuse_tag(param, tag, form, err);
+    return out->name[0];
+}
+
+/* Reads a tag as AUTOMATIC1111 does: its name ends at the first colon. Where the arguments behind
+ * that are no weights, which AUTOMATIC1111 cannot read, the name goes on to the first colon behind
+ * which they are: <lora:comma:colon:1> names "comma:colon". */
+static bool read_tag(
+    const char *param, const struct tag *tag, struct lora_choice *out, struct error *err) {
+    const char *at = tag->arguments, *end = at + tag->arguments_bytes;
+    if (!is_text(tag->kind, tag->kind_bytes, "lora") &&
+        !is_text(tag->kind, tag->kind_bytes, "lyco"))
+        return refuse_tag(param, tag, PROMPT_TAG_FORM, err);
+    bool ok = read_arguments(tag, NULL, out);
+    for (; !ok && *tag->arguments != ':' && at <= end; at++)
+        ok = (at == end || *at == ':') && read_arguments(tag, at, out);
+    return ok || refuse_tag(param, tag, PROMPT_TAG_FORM, err);
 }
 
 static bool add_tag(

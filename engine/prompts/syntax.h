@@ -11,6 +11,11 @@
 
 #define PROMPT_SPACES " \t\n\r\f\v"
 
+/* How a tag looks, for errors. */
+#define PROMPT_TAG_FORM                                                                            \
+    "<lora:NAME>, <lora:NAME:WEIGHT> or <lora:NAME:TEXT_ENCODER_WEIGHT:UNET_WEIGHT>, where "       \
+    "te=WEIGHT and unet=WEIGHT may stand for the numbers"
+
 /* Parses a number: an optional sign and digits with at most one point. Exponents are not
  * allowed. */
 bool prompt_number(const char *text, size_t length, double *out);

@@ -19,7 +19,7 @@
 /* Each enum is in the order of its field's words. */
 enum long_prompt { LONG_PROMPT_TRUNCATE, LONG_PROMPT_CHUNK };
 enum prompt_syntax { PROMPT_SYNTAX_PLAIN, PROMPT_SYNTAX_A1111 };
-enum resize_mode { RESIZE_MODE_NONE, RESIZE_MODE_DEFAULT, RESIZE_MODE_CROP };
+enum resize_mode { RESIZE_MODE_NONE, RESIZE_MODE_DEFAULT, RESIZE_MODE_CROP, RESIZE_MODE_FILL };
 
 /* OpenAI's routes that take a field under the same name. */
 enum {
@@ -81,9 +81,10 @@ enum field_echo {
     X(NUMBER, double, strength, .max = 1, .openai = OPENAI_EDITS | OPENAI_VARIATIONS,              \
         .echo = ECHO_WITH_IMAGE, .sdapi = "denoising_strength", .standard = "0.8; 1 with a mask",  \
         .help = "share of the steps that init_image goes through")                                 \
-    X(WORD, enum resize_mode, resize_mode, FIELD_WORDS("none", "default", "crop"),                 \
+    X(WORD, enum resize_mode, resize_mode, FIELD_WORDS("none", "default", "crop", "fill"),         \
         .echo = ECHO_WITH_IMAGE,                                                                   \
-        .help = "an init_image of another size: refuse it, resize it, or resize and crop it")      \
+        .help = "an init_image of another size: refuse it, resize it, resize and crop it, or "     \
+                "resize it and fill the rest with its edges")                                      \
     X(INTEGER, uint64_t, seed, .max = SEED_MAX, .openai = OPENAI_ALL, .standard = "random",        \
         .note = "leave it out for a random one", .help = "image k uses seed + k")                  \
     X(OTHER, , output, .standard = "\"png\"",                                                      \

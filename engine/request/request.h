@@ -41,7 +41,9 @@ struct picture_file {
 };
 
 /* For messages: the values of resize_mode that allow a picture of another size. */
-#define RESIZE_MODES_THAT_FIT "\"default\" (resize it) or \"crop\" (resize and crop it)"
+#define RESIZE_MODES_THAT_FIT                                                                      \
+    "\"default\" (resize it), \"crop\" (resize and crop it) or \"fill\" (resize it and fill the "  \
+    "rest)"
 
 /* A zeroed request after generate_request_init is valid except for the missing prompt. A field of a
  * plain type in GENERATE_FIELDS has two members here: TYPE NAME and bool NAME_given; strings are
@@ -73,6 +75,9 @@ struct generate_request {
     struct lora_choice *loras; /* owned, [lora_count] */
     int lora_count;
     bool loras_given; /* false: use the server's default adapters */
+    /* A tag of a prompt that names no adapter is left out with a warning, as AUTOMATIC1111 does,
+     * and not refused. */
+    bool unknown_tags_pass;
 };
 
 extern const struct generate_field generate_fields[GENERATE_FIELD_COUNT];

@@ -246,11 +246,34 @@ static bool blame_tag(const struct resolved_request *r, struct error *err) {
         return false;
     snprintf(tag, sizeof(tag), "<lora:%s>", asked->loras[index].name);
     memcpy(allowed, err->allowed, sizeof(allowed));
+    if (allowed[0] && strchr(asked->loras[index].name, ':')) /* or a weight that is no number */
+        return error_field(err, "prompt", tag, PROMPT_TAG_FORM ", NAME %s", allowed);
     if (allowed[0])
         return error_field(err, "prompt", tag, "%s", allowed);
     error_prefix(err, "prompt: %s", tag);
     snprintf(err->param, sizeof(err->param), "prompt");
     return false;
+}
+
+/* Leaves out the tags that name no adapter, if the request allows it, and warns of each. */
+static bool pass_unknown_tags(const struct resolve_figures *figures, struct resolved_request *r,
+    struct text_extras *extras, struct error *err) {
+    int kept = 0;
+    for (int i = 0; i < extras->tag_count; i++) {
+        const struct lora_choice *tag = &extras->tags[i];
+        char whole[ADAPTER_NAME_MAX_BYTES + 1], *text = NULL;
+        struct error why = { .message = "there are no adapters here" };
+        if (figures->adapters && adapters_find(figures->adapters, tag->name, whole, &why)) {
+            extras->tags[kept++] = *tag;
+            continue;
+        }
+        if (asprintf(&text, "<lora:%s> is left out: %s", tag->name, why.message) < 0)
+            text = NULL;
+        if (!add_warning(r, text, err))
+            return false;
+    }
+    extras->tag_count = kept;
+    return true;
 }
 
 /* Adds the adapters that prompt `index` names. All images of a request use one set of adapters, so
@@ -339,6 +362,8 @@ static bool make_text(const struct resolve_figures *figures, struct resolved_req
     if (ok && text->guidance != 1 && !r->guided)
         ok = error_field(err, "prompt", "a weight of all of it, at its end",
             "with a guidance_scale above 1, which it multiplies");
+    if (ok && asked->unknown_tags_pass)
+        ok = pass_unknown_tags(figures, r, &extras, err);
     ok = ok && (is_negative || take_tags(r, index, &extras, err));
     text_extras_finish(&extras);
     return ok;

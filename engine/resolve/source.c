@@ -65,17 +65,20 @@ static bool read_mask(
         why.message);
 }
 
+bool source_resize(const struct picture *in, int width, int height, enum resize_mode mode,
+    struct picture *out, struct error *err) {
+    return mode == RESIZE_MODE_CROP   ? picture_resize_to_cover(in, width, height, out, err)
+           : mode == RESIZE_MODE_FILL ? picture_resize_to_fill(in, width, height, out, err)
+                                      : picture_resize(in, width, height, RESIZE_LANCZOS, out, err);
+}
+
 /* Resizes the picture to the request's size, in place. */
 static bool fit(
     struct picture *picture, const struct generate_request *request, struct error *err) {
     struct picture out = { 0 };
     if (picture->width == request->width && picture->height == request->height)
         return true;
-    const bool ok =
-        request->resize_mode == RESIZE_MODE_CROP
-            ? picture_resize_to_cover(picture, request->width, request->height, &out, err)
-            : picture_resize(picture, request->width, request->height, RESIZE_LANCZOS, &out, err);
-    if (!ok) {
+    if (!source_resize(picture, request->width, request->height, request->resize_mode, &out, err)) {
         picture_finish(&out);
         return false;
     }

@@ -30,6 +30,11 @@ bool source_examine(const struct picture_file *file, const char *param, int most
 bool source_read(const struct picture_file *file, const char *param, struct picture *out,
     struct error *err) __attribute__((warn_unused_result));
 
+/* Resizes a picture as the mode says; RESIZE_MODE_NONE resizes it as RESIZE_MODE_DEFAULT does. *out
+ * is a new picture. */
+bool source_resize(const struct picture *in, int width, int height, enum resize_mode mode,
+    struct picture *out, struct error *err) __attribute__((warn_unused_result));
+
 /* Decodes the request's pictures and resizes them to the request's size. ERROR_INVALID names the
  * field. */
 bool source_create(const struct generate_request *request, bool inpaints, struct source **out,

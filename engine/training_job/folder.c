@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "base/text/json.h"
-#include "base/text/words.h"
+#include "models/adapter/adapter_file_name.h"
 #include "train/checkpoint.h"
 
 #include <dirent.h>
@@ -46,7 +46,7 @@ bool job_folder_adapter_name(const char *folder, char out[ADAPTER_NAME_MAX_BYTES
     char *path = file_join(folder, "config.json");
     json_t *config = path ? json_parse_file(path, TRAIN_CONFIG_MAX_BYTES, NULL) : NULL;
     const char *name = json_string_value(json_object_get(config, "name"));
-    const bool ok = name && words_check_name("name", name, NULL);
+    const bool ok = name && adapter_name_check("name", name, NULL);
     if (ok)
         snprintf(out, ADAPTER_NAME_MAX_BYTES + 1, "%s", name);
     json_decref(config);
@@ -56,7 +56,8 @@ bool job_folder_adapter_name(const char *folder, char out[ADAPTER_NAME_MAX_BYTES
 
 char *job_folder_adapter(const char *folder, const char *name, bool is_second) {
     char *path;
-    return asprintf(&path, "%s/%s%s.safetensors", folder, name, is_second ? ".kohya" : "") < 0
+    return asprintf(&path, "%s/%s%s.safetensors", folder, adapter_name_stem(name),
+               is_second ? ".kohya" : "") < 0
                ? NULL
                : path;
 }

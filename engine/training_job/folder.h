@@ -22,9 +22,9 @@ void job_folder_remove(const char *folder);
 
 /* Reads the adapter's name from config.json in the folder. Returns false if there is none. */
 bool job_folder_adapter_name(const char *folder, char out[ADAPTER_NAME_MAX_BYTES + 1]);
-/* Returns FOLDER/NAME.safetensors, the finished adapter. is_second: returns
- * FOLDER/NAME.kohya.safetensors, the second file of save_format "both". malloc'd; NULL if there is
- * no memory. */
+/* Returns FOLDER/STEM.safetensors, the finished adapter; STEM is the last part of its name.
+ * is_second: returns FOLDER/STEM.kohya.safetensors, the second file of save_format "both".
+ * malloc'd; NULL if there is no memory. */
 char *job_folder_adapter(const char *folder, const char *name, bool is_second);
 /* Writes the name of a checkpoint's adapter, "NAME@STEP". Returns false if it is too long. */
 bool job_folder_checkpoint_name(

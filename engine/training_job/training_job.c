@@ -26,7 +26,8 @@ static bool name_result(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const bool is_folder = file_is_folder(t->options.model_path);
     char name[512];
-    snprintf(name, sizeof(name), "%.400s.safetensors", c->method == TRAIN_FULL ? "model" : c->name);
+    snprintf(name, sizeof(name), "%.400s.safetensors",
+        c->method == TRAIN_FULL ? "model" : adapter_name_stem(c->name));
     t->result = file_join(t->options.folder, c->method == TRAIN_FULL && is_folder ? "model" : name);
     return t->result || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
 }

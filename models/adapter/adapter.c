@@ -242,7 +242,7 @@ static bool read_file(struct adapter *a, const struct adapter_targets *targets, 
         return false;
     if (!adapter_family_check(header, targets, err))
         return false;
-    if (!adapter_summarize(a->file, &a->summary) && !a->summary.format)
+    if (!adapter_summarize(a->file, true, &a->summary) && !a->summary.format)
         a->summary.format = "names of its own";
     a->modules = calloc(count, sizeof(*a->modules));
     a->leftovers = calloc(count, sizeof(*a->leftovers));

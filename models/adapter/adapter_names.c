@@ -181,8 +181,8 @@ static double scalar(struct safetensors *file, size_t index) {
     return (double)value;
 }
 
-static void add_tensor(
-    struct adapter_summary *s, size_t *counts, struct safetensors *file, size_t i) {
+static void add_tensor(struct adapter_summary *s, size_t *counts, struct safetensors *file,
+    bool reads_alphas, size_t i) {
     const struct safetensors_entry *entry = &safetensors_get_header(file)->entries[i];
     struct adapter_name name;
     if (!adapter_name_parse(entry->name, &name)) {
@@ -202,17 +202,17 @@ static void add_tensor(
         add_kind(s, adapter_kind_name(name.kind));
     if (tells_rank(&name) && entry->rank > 0)
         count_value(s->ranks, &s->rank_count, (double)entry->shape[0]);
-    if (name.part == ADAPTER_ALPHA)
+    if (name.part == ADAPTER_ALPHA && reads_alphas)
         count_value(s->alphas, &s->alpha_count, scalar(file, i));
     if (counts_module(&name))
         count_module(s, counts, entry->name, name.module_length);
 }
 
-bool adapter_summarize(struct safetensors *file, struct adapter_summary *out) {
+bool adapter_summarize(struct safetensors *file, bool reads_alphas, struct adapter_summary *out) {
     size_t counts[LEAF_COUNT] = { 0 };
     *out = (struct adapter_summary){ 0 };
     for (size_t i = 0; i < safetensors_get_header(file)->count; i++)
-        add_tensor(out, counts, file, i);
+        add_tensor(out, counts, file, reads_alphas, i);
     for (size_t i = 0; i < LEAF_COUNT; i++)
         if (counts[i])
             out->targets[out->target_count++] = (struct adapter_target){ leafs[i], counts[i] };

@@ -84,7 +84,8 @@ struct adapter_summary {
     size_t other_tensors; /* belongs to no adapter */
 };
 
-/* Summarises a file from its names and alphas. Returns false if the file holds no adapter. */
-bool adapter_summarize(struct safetensors *file, struct adapter_summary *out);
+/* Summarises a file from its header and, with `reads_alphas`, its alphas, which are tensors.
+ * Returns false if the file holds no adapter. */
+bool adapter_summarize(struct safetensors *file, bool reads_alphas, struct adapter_summary *out);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/text/json.h"
 #include "models/checkpoint/pickle.h"
+#include "models/checkpoint/safetensors_scan.h"
 
 #include <endian.h>
 #include <stdlib.h>
@@ -184,6 +185,12 @@ static bool layout_check(
     return true;
 }
 
+static bool arrange(struct safetensors_header *header, uint64_t data_bytes, struct error *err) {
+    if (header->count > 0)
+        qsort(header->entries, header->count, sizeof(*header->entries), entry_by_begin);
+    return layout_check(header, data_bytes, err);
+}
+
 static bool header_fill(struct safetensors_header *header, uint64_t data_bytes, struct error *err) {
     if (!json_is_object(header->json))
         return error_set(err, ERROR_INVALID, "the header is not a JSON object");
@@ -206,13 +213,15 @@ static bool header_fill(struct safetensors_header *header, uint64_t data_bytes, 
             return false;
         header->count++;
     }
-    qsort(header->entries, header->count, sizeof(*header->entries), entry_by_begin);
-    return layout_check(header, data_bytes, err);
+    return arrange(header, data_bytes, err);
 }
 
 bool safetensors_header_parse(const char *text, size_t size, uint64_t data_bytes,
     struct safetensors_header *out, struct error *err) {
-    memset(out, 0, sizeof(*out));
+    if (safetensors_scan(text, size, data_bytes, out) &&
+        (!out->metadata || metadata_check(out->metadata, NULL)) && arrange(out, data_bytes, NULL))
+        return true;
+    safetensors_header_finish(out); /* the JSON parser says what is wrong, if anything is */
     out->json = json_parse(text, size, err);
     if (!out->json)
         return error_prefix(err, "header");
@@ -225,6 +234,7 @@ bool safetensors_header_parse(const char *text, size_t size, uint64_t data_bytes
 void safetensors_header_finish(struct safetensors_header *header) {
     free(header->entries);
     json_decref(header->json);
+    free(header->names);
     memset(header, 0, sizeof(*header));
 }
 

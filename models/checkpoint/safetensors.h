@@ -48,7 +48,8 @@ struct safetensors_header {
     struct safetensors_entry *entries;
     size_t count;
     json_t *metadata; /* "__metadata__", an object of strings; or NULL */
-    json_t *json;     /* owns names and metadata */
+    json_t *json;     /* owns the metadata and, without `names`, the names */
+    char *names;      /* owned; or NULL */
 };
 
 /* Parses the JSON text of a header. `data_bytes` is the number of bytes that follow the header in

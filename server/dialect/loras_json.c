@@ -34,12 +34,14 @@ static json_t *targets_json(const struct adapter_summary *summary) {
     return object;
 }
 
-/* Adds what is known about the contents of the adapter's file. */
-static void add_summary(json_t *json, const struct adapter_summary *s) {
+/* Adds what is known about the contents of the adapter's file. Its alphas are tensors, which are
+ * read when it is loaded. */
+static void add_summary(json_t *json, const struct adapter_summary *s, bool reads_alphas) {
     json_object_set_new(json, "format", json_string(s->format));
     json_object_set_new(json, "kinds", words_json(s->kinds, s->kind_count));
     json_object_set_new(json, "ranks", values_json(s->ranks, s->rank_count));
-    json_object_set_new(json, "alphas", values_json(s->alphas, s->alpha_count));
+    if (reads_alphas)
+        json_object_set_new(json, "alphas", values_json(s->alphas, s->alpha_count));
     json_object_set_new(json, "targets", targets_json(s));
     json_object_set_new(json, "unet_modules", json_integer((json_int_t)s->unet_modules));
     json_object_set_new(
@@ -65,7 +67,8 @@ json_t *lora_json(const struct adapter_info *info) {
     if (!json)
         return NULL;
     if (info->has_summary)
-        add_summary(json, &info->summary);
+        add_summary(
+            json, &info->summary, info->state == ADAPTER_LOADED || info->summary.alpha_count > 0);
     if (info->state == ADAPTER_LOADED) {
         json_object_set_new(json, "matched", json_integer((json_int_t)info->matched));
         json_object_set_new(

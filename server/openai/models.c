@@ -58,16 +58,15 @@ static bool add_adapter(struct generate_request *request, const char *name, stru
     return true;
 }
 
-static bool is_adapter(const struct openai_models *models, const char *name) {
-    struct adapter_info info;
-    if (!adapter_reference_check("model", name, NULL))
+/* Finds the adapter by its name or, if only one has it, the last part of its name. */
+static bool find_adapter(
+    const struct openai_models *models, const char *asked, char name[ADAPTER_NAME_MAX_BYTES + 1]) {
+    if (!adapter_reference_check("model", asked, NULL))
         return false;
-    if (!models->adapters) /* unknown yet: checked on resolving */
-        return true;
-    if (!adapters_describe(models->adapters, name, &info, NULL))
-        return false;
-    adapter_info_finish(&info);
-    return true;
+    /* Without the list of adapters, the name is checked when the request is resolved. */
+    if (!models->adapters)
+        memcpy(name, asked, strlen(asked) + 1);
+    return !models->adapters || adapters_find(models->adapters, asked, name, NULL);
 }
 
 /* Returns the text of `asked` after `name`, ":ADAPTER" or ""; NULL if it names another model. */
@@ -94,8 +93,9 @@ bool openai_choose_model(const char *asked, const struct openai_models *models,
     if (rest && !rest[0])
         return true;
     const char *adapter = rest ? rest + 1 : models->adapters ? asked : "";
-    return is_adapter(models, adapter) ? add_adapter(request, adapter, err)
-                                       : refuse(asked, models, err);
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    return find_adapter(models, adapter, name) ? add_adapter(request, name, err)
+                                               : refuse(asked, models, err);
 }
 
 /* --- The list --- */
@@ -219,9 +219,9 @@ static bool describe(struct task *task, struct error *err) {
         task->json = is_served(t, t->id) ? served_json(t, t->id) : model_json(t, t->models.loaded);
         return task->json;
     }
-    const char *adapter = rest ? rest + 1 : t->id;
-    if (t->models.adapters && is_adapter(&t->models, adapter)) {
-        task->json = adapter_json(t, adapter);
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    if (t->models.adapters && find_adapter(&t->models, rest ? rest + 1 : t->id, name)) {
+        task->json = adapter_json(t, name);
         return task->json;
     }
     if (!describe_other(t, &task->json, err))

@@ -27,18 +27,18 @@ struct lora_task {
 
 /* --- Checks and parsing --- */
 
-/* Reads the text after "/loras/" in the target, without a query. */
+/* Decodes the text after "/loras/" in the target, without a query. The route was found by the
+ * encoded text, so the slash between a folder and a name may be encoded or not. */
 static bool read_name(
     const struct exchange *exchange, char name[ADAPTER_NAME_MAX_BYTES + 1], struct error *err) {
     size_t length;
     const char *text = route_piece(exchange->route, exchange->target, &length);
     char shown[128];
+    if (query_unescape(text, length, false, name, ADAPTER_NAME_MAX_BYTES + 1))
+        return adapter_reference_check("name", name, err);
     snprintf(shown, sizeof(shown), "%.*s", (int)(length < 127 ? length : 127), text);
-    if (length > ADAPTER_NAME_MAX_BYTES)
-        return error_field(err, "name", shown, "at most %d bytes", ADAPTER_NAME_MAX_BYTES);
-    memcpy(name, text, length);
-    name[length] = 0;
-    return adapter_reference_check("name", name, err);
+    return error_field(err, "name", shown, "at most %d bytes, rightly escaped and without a NUL",
+        ADAPTER_NAME_MAX_BYTES);
 }
 
 static struct adapters *adapters_of(const struct exchange *exchange) {

@@ -59,10 +59,13 @@
     X(route_page_file)                                                                             \
     X(route_schedulers)                                                                            \
     X(route_internal_pending_tasks)                                                                \
+    X(route_internal_ping)                                                                         \
     X(route_internal_progress)                                                                     \
     X(route_sdapi_cmd_flags)                                                                       \
     X(route_sdapi_embeddings)                                                                      \
     X(route_sdapi_extensions)                                                                      \
+    X(route_sdapi_extra_batch)                                                                     \
+    X(route_sdapi_extra_single)                                                                    \
     X(route_sdapi_face_restorers)                                                                  \
     X(route_sdapi_img2img)                                                                         \
     X(route_sdapi_interrupt)                                                                       \
@@ -79,11 +82,16 @@
     X(route_sdapi_png_info)                                                                        \
     X(route_sdapi_prompt_styles)                                                                   \
     X(route_sdapi_realesrgan_models)                                                               \
+    X(route_sdapi_refresh_checkpoints)                                                             \
+    X(route_sdapi_refresh_embeddings)                                                              \
     X(route_sdapi_refresh_loras)                                                                   \
+    X(route_sdapi_refresh_vae)                                                                     \
+    X(route_sdapi_reload_checkpoint)                                                               \
     X(route_sdapi_samplers)                                                                        \
     X(route_sdapi_schedulers)                                                                      \
     X(route_sdapi_script_info)                                                                     \
     X(route_sdapi_scripts)                                                                         \
+    X(route_sdapi_unload_checkpoint)                                                               \
     X(route_sdapi_upscalers)                                                                       \
     X(route_sdapi_vae)                                                                             \
     X(route_train)

@@ -204,9 +204,24 @@ static json_t *second_half(const struct sdapi_answer *answer) {
         "latentd " LATENTD_VERSION);
 }
 
+/* Adds "comments" if something of the request had no effect, or another one than asked. It is the
+ * only key that AUTOMATIC1111 does not have, which shows such comments on its page. */
+static bool add_comments(const struct sdapi_answer *answer, json_t *info) {
+    const struct resolved_request *drawn = answer->drawn->request;
+    json_t *comments = json_copy(answer->request->comments);
+    bool ok = comments;
+    for (int i = 0; ok && i < drawn->warning_count; i++)
+        ok = json_array_append_new(comments, json_lenient_string(drawn->warnings[i])) == 0;
+    if (ok && json_array_size(comments) > 0)
+        ok = json_object_set(info, "comments", comments) == 0;
+    json_decref(comments);
+    return ok;
+}
+
 json_t *sdapi_info_json(const struct sdapi_answer *answer) {
     json_t *info = first_half(answer), *more = second_half(answer);
-    const bool ok = info && more && json_object_update(info, more) == 0;
+    const bool ok = info && more && json_object_update(info, more) == 0 &&
+                    add_comments(answer, info);
     json_decref(more);
     if (ok)
         return info;

@@ -91,7 +91,7 @@ static const struct generation_kind kind = {
 static bool check_checkpoint(
     struct http_server *server, const struct sdapi_request *request, struct error *err) {
     const char *current = sdapi_model_name(server);
-    return !request->checkpoint || strcmp(request->checkpoint, current) == 0 ||
+    return !request->checkpoint || sdapi_model_fit(request->checkpoint, current) >= 2 ||
            error_field(err, "override_settings.sd_model_checkpoint", request->checkpoint,
                "\"%.200s\", which is loaded; POST /sdapi/v1/options loads another", current);
 }

@@ -29,10 +29,7 @@ static bool resize(
     struct picture out = { 0 };
     if (picture->width == width && picture->height == height)
         return true;
-    const bool ok = mode == RESIZE_MODE_CROP
-                        ? picture_resize_to_cover(picture, width, height, &out, err)
-                        : picture_resize(picture, width, height, RESIZE_LANCZOS, &out, err);
-    if (!ok)
+    if (!source_resize(picture, width, height, mode, &out, err))
         return false;
     picture_finish(picture);
     *picture = out;

@@ -7,6 +7,7 @@
 #include "server/later/task.h"
 #include "server/sdapi/samplers.h"
 #include "server/sdapi/sdapi.h"
+#include "server/sdapi/upscale.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,12 +60,14 @@ static enum MHD_Result models(struct exchange *exchange) {
 
 /* --- LoRAs --- */
 
+/* AUTOMATIC1111 calls a LoRA by its file's name, also in a subfolder. The alias is the whole name.
+ */
 static json_t *lora_json(const struct adapter_info *info, const char *folder) {
     char *path;
     if (asprintf(&path, "%s/%s.safetensors", folder ? folder : ".", info->name) < 0)
         return NULL;
-    json_t *json = json_pack("{s:s, s:s, s:o, s:{}}", "name", info->name, "alias", info->name,
-        "path", json_lenient_string(path), "metadata");
+    json_t *json = json_pack("{s:s, s:s, s:o, s:{}}", "name", info->name + info->short_name,
+        "alias", info->name, "path", json_lenient_string(path), "metadata");
     free(path);
     return json;
 }
@@ -87,14 +90,16 @@ static enum MHD_Result loras(struct exchange *exchange) {
     return respond_json(exchange, 200, list);
 }
 
-static bool rescan(struct task *task, struct error *err) {
-    struct adapters *adapters = engine_get_adapters(task->deferred.server->options.engine);
-    struct adapters_scan scan;
-    if (adapters && !adapters_rescan(adapters, &scan, err))
-        return false;
+static bool tell_null(struct task *task, struct error *err) {
     char *text = strdup("null");
     task->body = (struct task_body){ "application/json", text, 4, -1 };
     return text || error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
+}
+
+static bool rescan(struct task *task, struct error *err) {
+    struct adapters *adapters = engine_get_adapters(task->deferred.server->options.engine);
+    struct adapters_scan scan;
+    return (!adapters || adapters_rescan(adapters, &scan, err)) && tell_null(task, err);
 }
 
 static enum MHD_Result refresh_loras(struct exchange *exchange) {
@@ -157,6 +162,22 @@ static enum MHD_Result memory(struct exchange *exchange) {
     return respond_json(exchange, 200, json_pack("{s:o, s:o}", "ram", ram_json(), "cuda", cuda));
 }
 
+/* --- upscalers --- */
+
+static enum MHD_Result upscalers(struct exchange *exchange) {
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (int i = 0; ok && i < SDAPI_UPSCALERS; i++)
+        ok = json_array_append_new(
+                 list, json_pack("{s:s, s:n, s:n, s:n, s:i}", "name", sdapi_upscaler_names[i],
+                           "model_name", "model_path", "model_url", "scale", 4)) == 0;
+    if (!ok) {
+        json_decref(list);
+        list = NULL;
+    }
+    return respond_json(exchange, 200, list);
+}
+
 /* --- empty lists --- */
 
 static enum MHD_Result empty_list(struct exchange *exchange) {
@@ -199,7 +220,8 @@ LIST(embeddings, "embeddings", embeddings, "The textual inversions",
 LIST(scripts, "scripts", scripts, "No scripts, in two lists",
     "{txt2img: [string], img2img: [string]}");
 LIST(cmd_flags, "cmd-flags", empty_object, NOTHING, "{}");
-EMPTY(upscalers, "upscalers");
+LIST(upscalers, "upscalers", upscalers, "The upscalers, which need no model",
+    "[{name: string, model_name: null, model_path: null, model_url: null, scale: number}]");
 EMPTY(latent_upscale_modes, "latent-upscale-modes");
 EMPTY(vae, "sd-vae");
 EMPTY(modules, "sd-modules");
@@ -209,6 +231,36 @@ EMPTY(realesrgan_models, "realesrgan-models");
 EMPTY(prompt_styles, "prompt-styles");
 EMPTY(script_info, "script-info");
 EMPTY(extensions, "extensions");
+
+static bool rescan_embeddings(struct task *task, struct error *err) {
+    return engine_rescan_embeddings(task->deferred.server->options.engine, err) &&
+           tell_null(task, err);
+}
+
+static enum MHD_Result refresh_embeddings(struct exchange *exchange) {
+    return task_start(calloc(1, sizeof(struct task)), exchange, exchange->server->loaders,
+        rescan_embeddings, destroy);
+}
+
+#define STUB(name, last_piece, answer, what, shape)                                                \
+    const struct route route_sdapi_##name = { .path = "/sdapi/v1/" last_piece,                     \
+        .dialect = &dialect_sdapi,                                                                 \
+        .methods = { { "POST", sdapi_json_or_none, .handle = answer, .about = what,                \
+            .takes = "{...}", .returns = shape } } }
+STUB(refresh_checkpoints, "refresh-checkpoints", sdapi_respond_null,
+    "Nothing: GET /sdapi/v1/sd-models always reads the folder", "null");
+STUB(refresh_vae, "refresh-vae", sdapi_respond_null, NOTHING, "null");
+STUB(refresh_embeddings, "refresh-embeddings", refresh_embeddings,
+    "Reads the folder of textual inversions again", "null");
+STUB(unload_checkpoint, "unload-checkpoint", empty_object, "Nothing: the checkpoint stays loaded",
+    "{}");
+STUB(reload_checkpoint, "reload-checkpoint", empty_object, "Nothing: the checkpoint stays loaded",
+    "{}");
+
+const struct route route_internal_ping = { .path = "/internal/ping",
+    .dialect = &dialect_sdapi,
+    .methods = { { "GET", .handle = empty_object, .about = "Says that the daemon is there",
+        .returns = "{}" } } };
 
 const struct route route_sdapi_refresh_loras = { .path = "/sdapi/v1/refresh-loras",
     .dialect = &dialect_sdapi,

@@ -42,11 +42,35 @@ static void on_switched(const struct error *err, void *user) {
     deferred_done(&s->deferred);
 }
 
+/* Replaces the name that was asked for by the name of the checkpoint that it means. */
+static bool find_model(struct option_switch *s, struct error *err) {
+    struct engine_models models;
+    const char *found = NULL;
+    int best = 0;
+    if (!engine_models(s->deferred.server->options.engine, &models, err))
+        return false;
+    for (size_t i = 0; i < models.count; i++) {
+        const int fit = sdapi_model_fit(s->name, models.items[i].name);
+        if (fit > best) {
+            best = fit;
+            found = models.items[i].name;
+        }
+    }
+    if (found && strlen(found) <= MODEL_NAME_MAX_BYTES)
+        snprintf(s->name, sizeof(s->name), "%s", found);
+    engine_models_finish(&models);
+    return true;
+}
+
 /* Begins the switch. If that succeeds, on_switched may already have freed `s`. */
 static void begin_switch(struct deferred *deferred) {
     struct option_switch *s = (struct option_switch *)deferred;
     struct model_switch now;
     struct error err;
+    if (!find_model(s, &err)) {
+        on_switched(&err, s);
+        return;
+    }
     if (!engine_switch(s->deferred.server->options.engine, s->name, on_switched, s, &now, &err))
         on_switched(&err, s);
     else if (now.state == SWITCH_DONE)

@@ -4,6 +4,7 @@
 #include "base/text/json.h"
 
 #include <limits.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -131,7 +132,7 @@ static bool copy_text(const json_t *fields, const char *name, char **out, struct
     return *out || error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
 }
 
-/* --- refused features --- */
+/* --- features that are not there --- */
 
 /* Returns whether a script's arguments have no effect: they are not set, or every unit of the
  * script is off. */
@@ -176,10 +177,65 @@ static bool check_scripts(const json_t *fields, struct error *err) {
     return true;
 }
 
-static bool check_styles(const json_t *fields, struct error *err) {
-    const json_t *styles = json_object_get(fields, "styles");
-    return (json_is_array(styles) && json_array_size(styles) == 0) ||
-           json_bad_field("styles", styles, "[]: there are none here", err);
+/* Adds a comment to the answer. */
+static bool comment(struct sdapi_request *out, struct error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool comment(struct sdapi_request *out, struct error *err, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return json_array_append_new(out->comments, json_lenient_string(text)) == 0 ||
+           error_set(err, ERROR_NO_MEMORY, "no memory for a comment");
+}
+
+/* AUTOMATIC1111 passes over styles that it does not have; here there are none. */
+static bool check_styles(const json_t *fields, struct sdapi_request *out, struct error *err) {
+    const json_t *styles = json_object_get(fields, "styles"), *style;
+    size_t i;
+    if (!json_is_array(styles))
+        return json_bad_field("styles", styles, "a valid list", err);
+    json_array_foreach((json_t *)styles, i, style) {
+        if (!json_is_string(style))
+            return json_bad_field("styles", style, "a valid string", err);
+        if (!comment(out, err, "styles: there is no style \"%.100s\"", json_string_value(style)))
+            return false;
+    }
+    return true;
+}
+
+static bool check_tiling(const json_t *fields, struct error *err) {
+    bool on = false;
+    return json_is_null(json_object_get(fields, "tiling")) ||
+           (get_flag(fields, "tiling", &on, err) &&
+               (!on ||
+                   error_field(err, "tiling", "true", "false: there are no seamless pictures")));
+}
+
+/* Fields that have no effect here. Unless they have a value that has none in AUTOMATIC1111 either,
+ * a comment says so. */
+static bool comment_ignored(const json_t *fields, struct sdapi_request *out, struct error *err) {
+    static const struct {
+        const char *name, *neutral, *other; /* as JSON; null is neutral too */
+    } rows[] = {
+        { "restore_faces", "false", NULL },
+        { "s_churn", "0", "0.0" },
+        { "s_tmin", "0", "0.0" },
+        { "s_noise", "1", "1.0" },
+        { "s_min_uncond", "0", "0.0" },
+        { "seed_resize_from_h", "-1", "0" },
+        { "seed_resize_from_w", "-1", "0" },
+        { "refiner_checkpoint", "\"\"", "\"None\"" },
+    };
+    bool ok = true;
+    for (size_t i = 0; ok && i < ARRAY_SIZE(rows); i++) {
+        const json_t *value = json_object_get(fields, rows[i].name);
+        if (!json_is_null(value) && !sdapi_json_is(value, rows[i].neutral) &&
+            !sdapi_json_is(value, rows[i].other))
+            ok = comment(out, err, "%s has no effect here", rows[i].name);
+    }
+    return ok;
 }
 
 static bool check_hires(const json_t *fields, struct error *err) {
@@ -199,6 +255,52 @@ static bool check_subseed(const json_t *fields, struct error *err) {
 }
 
 /* --- fields of both kinds of request --- */
+
+/* Reads width or height. AUTOMATIC1111 draws latents of an eighth of the size, rounded down. */
+static bool read_side(
+    const json_t *fields, const char *name, int *px, struct sdapi_request *out, struct error *err) {
+    if (!get_int(fields, name, px, err))
+        return false;
+    const int rest = *px > IMAGE_MIN_PX ? *px % IMAGE_MULTIPLE_PX : 0;
+    *px -= rest;
+    return rest == 0 || comment(out, err, "%s: %d is rounded down to %d", name, *px + rest, *px);
+}
+
+/* Reads one of stable-diffusion.cpp's LoRAs: {"path": FILE, "multiplier": WEIGHT}. */
+static bool read_lora(const json_t *item, struct lora_choice *out, struct error *err) {
+    static const char suffix[] = ".safetensors";
+    const json_t *multiplier = json_object_get(item, "multiplier");
+    const char *path = json_string_value(json_object_get(item, "path"));
+    size_t length = path ? strlen(path) : 0;
+    if (length > strlen(suffix) && strcmp(path + length - strlen(suffix), suffix) == 0)
+        length -= strlen(suffix);
+    if (length == 0 || length > ADAPTER_NAME_MAX_BYTES)
+        return json_bad_field("lora", item, "{\"path\": a name of GET /sdapi/v1/loras, ...}", err);
+    *out = (struct lora_choice){ .weight = 1 };
+    memcpy(out->name, path, length);
+    if (multiplier && !to_number(multiplier, &out->weight))
+        return json_bad_field("lora", multiplier, "a multiplier that is a valid number", err);
+    out->text_encoder_weight = out->weight;
+    return true;
+}
+
+/* Reads the field "lora" of stable-diffusion.cpp's server. */
+static bool read_loras(const json_t *body, struct generate_request *generate, struct error *err) {
+    const json_t *list = json_object_get(body, "lora");
+    const size_t count = json_array_size(list);
+    if (!list || json_is_null(list))
+        return true;
+    if (!json_is_array(list) || count > LORAS_PER_REQUEST_MAX)
+        return json_bad_field("lora", list, "a list of at most 64 {\"path\", \"multiplier\"}", err);
+    generate->loras = calloc(count + 1, sizeof(*generate->loras));
+    if (!generate->loras)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the LoRAs");
+    generate->loras_given = count > 0;
+    for (size_t i = 0; i < count; i++, generate->lora_count++)
+        if (!read_lora(json_array_get(list, i), &generate->loras[i], err))
+            return false;
+    return true;
+}
 
 static bool read_prompts(
     const json_t *fields, struct generate_request *generate, struct error *err) {
@@ -255,6 +357,7 @@ static bool read_sampler(const json_t *fields, struct sdapi_request *out, struct
 
 /* Applies AUTOMATIC1111's options for this request only. The caller handles the checkpoint. */
 static bool read_overrides(const json_t *fields, struct sdapi_request *out, struct error *err) {
+    json_t *vae;
     const json_t *overrides = json_object_get(fields, "override_settings");
     const json_t *checkpoint = json_object_get(overrides, "sd_model_checkpoint");
     struct generate_request *generate = &out->generate;
@@ -269,6 +372,14 @@ static bool read_overrides(const json_t *fields, struct sdapi_request *out, stru
             return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's name");
     }
     if (!sdapi_settings_read(&out->settings, overrides, "override_settings.", err))
+        return false;
+    vae = sdapi_settings_vae(&out->settings);
+    const bool ok = !vae || comment(out, err,
+                                "sd_vae: there is no VAE \"%.100s\"; the checkpoint's "
+                                "own is used",
+                                json_string_value(vae));
+    json_decref(vae);
+    if (!ok)
         return false;
     generate->clip_skip = out->settings.clip_stop_at_last_layers - 1;
     generate->rng = out->settings.rng;
@@ -291,14 +402,16 @@ static bool read_task_id(const json_t *fields, struct sdapi_request *out, struct
 
 static bool read_common(const json_t *fields, struct sdapi_request *out, struct error *err) {
     struct generate_request *generate = &out->generate;
-    return check_scripts(fields, err) && check_styles(fields, err) && check_subseed(fields, err) &&
-           read_prompts(fields, generate, err) && read_seed(fields, generate, err) &&
+    return check_scripts(fields, err) && check_styles(fields, out, err) &&
+           check_tiling(fields, err) && check_subseed(fields, err) &&
+           comment_ignored(fields, out, err) && read_prompts(fields, generate, err) &&
+           read_seed(fields, generate, err) &&
            get_int(fields, "steps", &generate->num_inference_steps, err) &&
            get_number(fields, "cfg_scale", &generate->guidance_scale, err) &&
-           get_int(fields, "width", &generate->width, err) &&
-           get_int(fields, "height", &generate->height, err) && read_counts(fields, out, err) &&
-           read_sampler(fields, out, err) && read_overrides(fields, out, err) &&
-           read_task_id(fields, out, err) &&
+           read_side(fields, "width", &generate->width, out, err) &&
+           read_side(fields, "height", &generate->height, out, err) &&
+           read_counts(fields, out, err) && read_sampler(fields, out, err) &&
+           read_overrides(fields, out, err) && read_task_id(fields, out, err) &&
            get_flag(fields, "send_images", &out->send_images, err);
 }
 
@@ -352,12 +465,14 @@ static bool read_blur(const json_t *fields, struct sdapi_inpainting *in, struct 
            get_int_between(fields, y, 0, SDAPI_MASK_BLUR_MAX_PX, &in->blur_y, err);
 }
 
-static bool read_fill(const json_t *fields, struct sdapi_inpainting *in, struct error *err) {
+/* Without a mask, nothing is filled, so every way to fill is taken. */
+static bool read_fill(
+    const json_t *fields, bool has_mask, struct sdapi_inpainting *in, struct error *err) {
     int fill;
     if (!get_int(fields, "inpainting_fill", &fill, err))
         return false;
     in->fill = fill == 0;
-    return fill == 0 || fill == 1 ||
+    return fill == 0 || fill == 1 || (!has_mask && (fill == 2 || fill == 3)) ||
            json_bad_field("inpainting_fill", json_object_get(fields, "inpainting_fill"),
                "0 (fill) or 1 (original): latent noise and latent nothing are not there", err);
 }
@@ -368,7 +483,7 @@ static bool read_mask(const json_t *fields, struct sdapi_request *out, struct er
     bool round;
     if (!get_text(fields, "mask", &mask, err) || !get_text(fields, "latent_mask", &latent, err) ||
         !get_flag(fields, "mask_round", &round, err) || !read_blur(fields, in, err) ||
-        !read_fill(fields, in, err) ||
+        !read_fill(fields, *mask, in, err) ||
         !get_flag(fields, "inpainting_mask_invert", &in->invert, err) ||
         !get_flag(fields, "inpaint_full_res", &in->full_res, err) ||
         !get_int_between(fields, "inpaint_full_res_padding", 0, IMAGE_MAX_PX, &in->padding, err))
@@ -393,12 +508,14 @@ static bool read_img2img(const json_t *fields, struct sdapi_request *out, struct
     if (out->denoising_strength < 0 || out->denoising_strength > 1)
         return json_bad_field("denoising_strength", json_object_get(fields, "denoising_strength"),
             "a number from 0 to 1", err);
-    if (out->resize_mode != 0 && out->resize_mode != 1)
+    if (out->resize_mode < 0 || out->resize_mode > 2)
         return json_bad_field("resize_mode", json_object_get(fields, "resize_mode"),
-            "0 (just resize) or 1 (crop and resize)", err);
+            "0 (just resize), 1 (crop and resize) or 2 (resize and fill)", err);
     if (multiplier != 1)
         return json_bad_field("initial_noise_multiplier", given, "1", err);
-    out->generate.resize_mode = out->resize_mode == 1 ? RESIZE_MODE_CROP : RESIZE_MODE_DEFAULT;
+    static const enum resize_mode modes[] = { RESIZE_MODE_DEFAULT, RESIZE_MODE_CROP,
+        RESIZE_MODE_FILL };
+    out->generate.resize_mode = modes[out->resize_mode];
     return true;
 }
 
@@ -408,7 +525,7 @@ const char *sdapi_field_name(const char *param) {
     const struct generate_field *f = generate_field_named(param);
     if (f && f->sdapi)
         return f->sdapi;
-    return strncmp(param, "loras[", 6) == 0 ? "prompt" : param;
+    return strncmp(param, "loras[", 6) == 0 ? "lora" : param;
 }
 
 /* Checks the ranges that do not depend on the model. A size of 0 is refused, because natively it
@@ -488,13 +605,16 @@ bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,
         return error_field(err, "body", "what came", "JSON; %.400s", why.message);
     generate_request_init(&request.generate);
     request.generate.prompt_syntax = PROMPT_SYNTAX_A1111;
+    request.generate.unknown_tags_pass = true;
     bool ok = json_is_object(body) || error_field(err, "body", "no object", "a valid dictionary");
     request.parameters = ok ? all_fields(kind, body) : NULL;
+    request.comments = json_array();
+    if (ok && (!request.parameters || !request.comments))
+        ok = error_set(err, ERROR_NO_MEMORY, "no memory for the request");
     if (ok)
         note_given(body, request.parameters, &request.generate);
+    ok = ok && read_loras(body, &request.generate, err);
     json_decref(body);
-    if (ok && !request.parameters)
-        ok = error_set(err, ERROR_NO_MEMORY, "no memory for the request");
     ok = ok && read_all(request.parameters, &request, err) && keep_parameters(&request, err);
     if (ok)
         *out = request;
@@ -509,5 +629,6 @@ void sdapi_request_finish(struct sdapi_request *request) {
     sdapi_canvas_finish(&request->canvas);
     free(request->checkpoint);
     json_decref(request->parameters);
+    json_decref(request->comments);
     memset(request, 0, sizeof(*request));
 }

@@ -2,9 +2,10 @@
  * here.
  *
  * Fields have AUTOMATIC1111's names and defaults. A field of AUTOMATIC1111 that latentd does not
- * support is refused by name if it would certainly change the picture (hires fix, scripts).
- * Otherwise it is ignored. docs/sdapi.md lists both kinds of fields. Unknown fields are ignored, as
- * AUTOMATIC1111 does. */
+ * support is refused by name if it would certainly change the picture (hires fix, scripts). Where
+ * AUTOMATIC1111 itself goes on with something else (a size that is no multiple of 8, a style that
+ * is not there), so does this, and a comment says so in the answer. docs/sdapi.md lists these
+ * fields. Unknown fields are ignored, as AUTOMATIC1111 does. */
 #ifndef SERVER_SDAPI_REQUEST_H
 #define SERVER_SDAPI_REQUEST_H
 
@@ -34,6 +35,7 @@ struct sdapi_request {
     bool send_images;
     char task_id[SDAPI_TASK_ID_MAX_BYTES + 1]; /* "": none */
     char *checkpoint;                          /* owned; from override_settings; NULL: none */
+    json_t *comments; /* owned: a list of texts, what of the request had no effect or another one */
     json_t *parameters; /* owned: the answer's "parameters", with pictures only if wanted */
 };
 

@@ -38,6 +38,31 @@ const char *sdapi_model_name(struct http_server *server) {
     return known && info.model_name ? info.model_name : "";
 }
 
+/* Returns the length of a checkpoint's name without the hash and the ending of its file. */
+static size_t bare_length(const char *name) {
+    static const char *const endings[] = { ".safetensors", ".ckpt" };
+    size_t length = strlen(name);
+    const char *bracket = strrchr(name, '[');
+    if (bracket && name[length - 1] == ']' && bracket > name + 1 && bracket[-1] == ' ')
+        length = (size_t)(bracket - 1 - name);
+    for (int i = 0; i < 2; i++) {
+        const size_t ending = strlen(endings[i]);
+        if (length > ending && memcmp(name + length - ending, endings[i], ending) == 0)
+            return length - ending;
+    }
+    return length;
+}
+
+int sdapi_model_fit(const char *asked, const char *name) {
+    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
+    const size_t length = bare_length(asked);
+    if (strcmp(asked, name) == 0)
+        return 3;
+    if (length == strlen(name) && memcmp(asked, name, length) == 0)
+        return 2;
+    return length == strlen(last) && memcmp(asked, last, length) == 0;
+}
+
 enum MHD_Result sdapi_respond_null(struct exchange *exchange) {
     char *text = strdup("null");
     return text ? respond_bytes(exchange, 200, "application/json", text, strlen(text), NULL, false)

@@ -16,6 +16,12 @@ extern const char *const sdapi_json_or_none[];
  * exists. */
 const char *sdapi_model_name(struct http_server *server);
 
+/* Returns how well `asked` fits a checkpoint called `name`, as AUTOMATIC1111 looks for it. 3: it is
+ * the name; 2: with a file's ending ("x.safetensors") or a title's hash ("x [0123abcd]") behind it;
+ * 1: it is the last part of the name, or with one of these; 0: it is another. Hashes are not
+ * compared, because none are computed here. */
+int sdapi_model_fit(const char *asked, const char *name);
+
 /* Answers with the JSON value null. */
 enum MHD_Result sdapi_respond_null(struct exchange *exchange);
 

@@ -79,43 +79,129 @@ void sdapi_settings_init(struct sdapi_settings *settings) {
         field_reset(&settings_table[i].field, settings);
 }
 
-/* Options that may have only one value here. `other` is another spelling of that value. */
+/* Options that may have only one value here, because another would change pictures. `other` is
+ * another spelling of that value. */
 static const struct {
     const char *name, *value, *other; /* as JSON */
 } fixed[] = {
-    { "sd_vae", "\"Automatic\"", "\"None\"" },
     { "eta_noise_seed_delta", "0", NULL },
     { "emphasis", "\"Original\"", NULL },
+    { "enable_emphasis", "true", NULL },
     { "use_old_emphasis_implementation", "false", NULL },
     { "use_old_karras_scheduler_sigmas", "false", NULL },
+    { "no_dpmpp_sde_batch_determinism", "false", NULL },
     { "always_discard_next_to_last_sigma", "false", NULL },
+    { "sgm_noise_multiplier", "false", NULL },
+    { "sd_noise_schedule", "\"Default\"", NULL },
     { "img2img_fix_steps", "false", NULL },
     { "img2img_color_correction", "false", NULL },
     { "initial_noise_multiplier", "1", "1.0" },
+    { "img2img_extra_noise", "0", "0.0" },
+    { "enable_batch_seeds", "true", NULL },
+    { "comma_padding_backtrack", "20", NULL },
+    { "pad_cond_uncond", "false", NULL },
+    { "s_min_uncond", "0", "0.0" },
+    { "token_merging_ratio", "0", "0.0" },
+    { "eta_ancestral", "1", "1.0" },
+    { "eta_ddim", "0", "0.0" },
     { "sd_hypernetwork", "\"None\"", NULL },
 };
 
-/* Options that are ignored: they concern AUTOMATIC1111's own page, or files that we do not
- * write. */
-static const char *const ignored[] = { "samples_save", "grid_save", "save_images_add_number",
-    "save_init_img", "return_grid", "return_mask", "return_mask_composite", "enable_pnginfo",
-    "do_not_show_images", "show_progressbar", "show_progress_type", "show_progress_grid",
-    "live_preview_content", "live_preview_refresh_period", "live_previews_image_format",
-    "add_model_hash_to_info", "add_model_name_to_info", "sd_checkpoint_cache",
-    "sd_checkpoints_limit", "face_restoration_model", "face_restoration", "upscaler_for_img2img" };
+/* Options of AUTOMATIC1111 that change no picture here: they concern its page, its files, its
+ * memory, or models of kinds that are not there. They are kept and given back. */
+#define VAE 0 /* the index of sd_vae; one that is not there is passed over, as in AUTOMATIC1111 */
+static const struct {
+    const char *name, *value; /* AUTOMATIC1111's default, as JSON */
+} kept[] = {
+    [VAE] = { "sd_vae", "\"Automatic\"" },
+    { "sd_vae_checkpoint_cache", "0" },
+    { "sd_vae_overrides_per_model_preferences", "true" },
+    { "sd_checkpoint_cache", "0" },
+    { "sd_checkpoints_limit", "1" },
+    { "sd_checkpoints_keep_in_cpu", "true" },
+    { "sd_checkpoint_hash", "\"\"" },
+    { "upcast_attn", "false" },
+    { "cross_attention_optimization", "\"Automatic\"" },
+    { "persistent_cond_cache", "true" },
+    { "batch_cond_uncond", "true" },
+    { "samples_save", "true" },
+    { "samples_filename_pattern", "\"\"" },
+    { "save_images_add_number", "true" },
+    { "save_to_dirs", "true" },
+    { "grid_save_to_dirs", "true" },
+    { "use_save_to_dirs_for_ui", "false" },
+    { "directories_filename_pattern", "\"[date]\"" },
+    { "directories_max_prompt_words", "8" },
+    { "save_init_img", "false" },
+    { "save_mask", "false" },
+    { "save_mask_composite", "false" },
+    { "save_txt", "false" },
+    { "save_selected_only", "true" },
+    { "grid_save", "true" },
+    { "grid_format", "\"png\"" },
+    { "grid_extended_filename", "false" },
+    { "grid_only_if_multiple", "true" },
+    { "grid_prevent_empty_spots", "false" },
+    { "n_rows", "-1" },
+    { "export_for_4chan", "true" },
+    { "return_grid", "true" },
+    { "return_mask", "false" },
+    { "return_mask_composite", "false" },
+    { "enable_pnginfo", "true" },
+    { "do_not_show_images", "false" },
+    { "send_seed", "true" },
+    { "send_size", "true" },
+    { "add_model_hash_to_info", "true" },
+    { "add_model_name_to_info", "true" },
+    { "show_progressbar", "true" },
+    { "show_progress_type", "\"Approx NN\"" },
+    { "show_progress_grid", "true" },
+    { "live_preview_content", "\"Prompt\"" },
+    { "live_preview_refresh_period", "1000" },
+    { "live_previews_image_format", "\"png\"" },
+    { "face_restoration", "false" },
+    { "face_restoration_model", "\"CodeFormer\"" },
+    { "code_former_weight", "0.5" },
+    { "upscaler_for_img2img", "null" },
+    { "ESRGAN_tile", "192" },
+    { "ESRGAN_tile_overlap", "8" },
+    { "memmon_poll_rate", "8" },
+};
+_Static_assert(ARRAY_SIZE(kept) <= SDAPI_KEPT_MAX, "each option has its place");
 
-static bool is_ignored(const char *name) {
-    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
-        if (strcmp(name, ignored[i]) == 0)
-            return true;
-    return strncmp(name, "outdir_", 7) == 0 || strcmp(name, "sd_model_checkpoint") == 0;
-}
-
-static bool is_json(const json_t *value, const char *text) {
+bool sdapi_json_is(const json_t *value, const char *text) {
     json_t *other = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
     const bool same = other && json_equal((json_t *)value, other);
     json_decref(other);
     return same;
+}
+
+/* Keeps a value, which is no list and no object. null stands for the default. */
+static bool keep(char out[SDAPI_KEPT_BYTES], const json_t *value, struct error *err) {
+    const bool is_plain = !json_is_object(value) && !json_is_array(value);
+    const size_t size = is_plain && !json_is_null(value)
+                            ? json_dumpb(
+                                  value, out, SDAPI_KEPT_BYTES - 1, JSON_ENCODE_ANY | JSON_COMPACT)
+                            : 0;
+    const bool fits = is_plain && size < SDAPI_KEPT_BYTES;
+    out[fits ? size : 0] = 0;
+    return fits ||
+           json_bad_field("", value, "a text, a number or a boolean of at most 127 bytes", err);
+}
+
+json_t *sdapi_settings_vae(const struct sdapi_settings *settings) {
+    const char *text = settings->kept[VAE];
+    json_t *name = text[0] ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    const char *given = json_string_value(name);
+    if (given && given[0] && strcmp(given, "Automatic") != 0 && strcmp(given, "None") != 0)
+        return name;
+    json_decref(name);
+    return NULL;
+}
+
+/* Folders of AUTOMATIC1111's files are ignored. */
+static bool is_ignored(const char *name) {
+    return strncmp(name, "outdir_", 7) == 0 || strcmp(name, "sd_model_checkpoint") == 0;
 }
 
 static bool read_one(
@@ -127,8 +213,11 @@ static bool read_one(
                        : field_from_json(&settings_table[i].field, value, s, err);
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
         if (strcmp(name, fixed[i].name) == 0)
-            return is_json(value, fixed[i].value) || is_json(value, fixed[i].other) ||
+            return sdapi_json_is(value, fixed[i].value) || sdapi_json_is(value, fixed[i].other) ||
                    json_bad_field("", value, fixed[i].value, err);
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        if (strcmp(name, kept[i].name) == 0)
+            return keep(s->kept[i], value, err);
     return is_ignored(name) || json_bad_field("", value, "there is no such option here", err);
 }
 
@@ -161,6 +250,11 @@ json_t *sdapi_settings_json(const struct sdapi_settings *settings, const char *m
     for (size_t i = 0; ok && i < ARRAY_SIZE(fixed); i++)
         ok = json_object_set_new(
                  options, fixed[i].name, json_loads(fixed[i].value, JSON_DECODE_ANY, NULL)) == 0;
+    for (size_t i = 0; ok && i < ARRAY_SIZE(kept); i++) {
+        const char *text = settings->kept[i][0] ? settings->kept[i] : kept[i].value;
+        ok = json_object_set_new(options, kept[i].name, json_loads(text, JSON_DECODE_ANY, NULL)) ==
+             0;
+    }
     if (ok)
         return options;
     json_decref(options);

@@ -2,6 +2,7 @@
 
 #include "base/text/json.h"
 #include "engine/loop/switch.h"
+#include "models/adapter/adapter_file_name.h"
 #include "server/http/query.h"
 #include "server/jobs/jobs.h"
 #include "train/config.h"
@@ -50,6 +51,16 @@ static json_t *adapter_name(const char *request) {
     return name;
 }
 
+/* Whether a file system could take the two names for one. */
+static bool names_meet(const json_t *a, const json_t *b) {
+    char *one = adapter_name_fold(json_string_value(a));
+    char *two = adapter_name_fold(json_string_value(b));
+    const bool meet = one && two ? strcmp(one, two) == 0 : json_equal(a, b);
+    free(one);
+    free(two);
+    return meet;
+}
+
 /* Refuses the job if another job makes an adapter of the same name, because the second one could
  * not be stored. There is only one clerk thread, so no other job is added between this check and
  * the enqueue. */
@@ -62,7 +73,7 @@ static bool name_is_free(const struct train_order *order, const char *request, s
     bool ok = !name || queue_list(order->queue, &waiting, &list, err);
     for (int i = 0; ok && i < list.count; i++) {
         json_t *other = adapter_name(list.jobs[i].request);
-        if (other && json_equal(name, other)) {
+        if (other && names_meet(name, other)) {
             ok = error_field(err, "name", json_string_value(name),
                 "a name that no other job has: %s makes an adapter of that name",
                 viewer_sees(&order->viewer, list.jobs[i].owner) ? list.jobs[i].id

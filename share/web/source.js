@@ -166,7 +166,7 @@ export function createSource(onsize) {
     const strength = control({ name: "strength", kind: "number", label: "Strength", min: 0, max: 1,
         step: 0.01, slide: [0, 1, 0.01], help: "how much of the steps the picture goes through" });
     const resize = control({ name: "resize_mode", kind: "choice", label: "If its size differs", default: "crop",
-        values: [["crop", "resize and crop"], ["default", "resize"], ["none", "refuse"]] });
+        values: [["crop", "resize and crop"], ["default", "resize"], ["fill", "resize and fill the rest"], ["none", "refuse"]] });
     const fault = element("small.fault", { hidden: true });
     const easel = element("div.easel", {}, image, canvas, cursor);
     const tools = element("div.row", {},

@@ -343,6 +343,75 @@ static void other_paths_are_named(void) {
     expect_error(scratch("absent"), "No such file or directory");
 }
 
+/* Replaces the first `word` of the text by the same word with its first letter as an escape. */
+static void write_escaped(char *out, size_t size, const char *text, const char *word) {
+    const char *at = strstr(text, word);
+    snprintf(out, size, "%.*s\\u%04x%s", (int)(at - text), text, (unsigned)*at, at + 1);
+}
+
+/* The scanner reads headers in their usual form, the JSON parser all others, as those with an
+ * escape. Both must find the same. */
+static void the_scanner_and_the_json_parser_agree(void) {
+    static const struct {
+        const char *text;
+        bool valid, scanned;
+    } rows[] = {
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}  ", true, true },
+        { " { \"a\" :\n{\"data_offsets\": [ 0 , 2 ],\t\"shape\" : [ ] , \"dtype\": \"F16\" } } ",
+            true, true },
+        { "{\"b\":{\"dtype\":\"I8\",\"shape\":[2],\"data_offsets\":[4,6]},\"__metadata__\":{\"x\":"
+          "\"\\u00e9 } \\\" "
+          "{\",\"y\":\"\"},\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":["
+          "0,4]}}",
+            true, true },
+        { "{\"__metadata__\":{},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+            true, true },
+        { "{\"a\\u0062\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", true, false },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[01],\"data_offsets\":[0,1]}}", false, false },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]}}", false, false },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1,],\"data_offsets\":[0,1]}}", false, false },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},}", false, false },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,1]}}", false,
+            false },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\","
+          "\"shape\":[1],\"data_offsets\":[1,2]}}",
+            false, false },
+        { "{\"__metadata__\":{\"x\":1},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"
+          "}}",
+            false, false },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}} x", false, false },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}", false, false },
+    };
+    static const size_t bytes[] = { 24, 2, 6, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1 };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct safetensors_header plain, escaped;
+        struct error err = { 0 };
+        char text[512];
+        write_escaped(text, sizeof(text), rows[i].text, "dtype");
+        const bool ok = safetensors_header_parse(
+            rows[i].text, strlen(rows[i].text), bytes[i], &plain, &err);
+        const bool ok_too = safetensors_header_parse(text, strlen(text), bytes[i], &escaped, &err);
+        CHECK(ok == rows[i].valid && ok_too == ok, "row %zu: %d, with an escape %d", i, ok, ok_too);
+        CHECK(!plain.names == !rows[i].scanned && !escaped.names, "row %zu: who read it", i);
+        CHECK(plain.count == escaped.count, "row %zu: %zu and %zu", i, plain.count, escaped.count);
+        for (size_t k = 0; k < plain.count && k < escaped.count; k++) {
+            struct safetensors_entry *a = &plain.entries[k], *b = &escaped.entries[k];
+            CHECK_STRING(a->name, b->name);
+            CHECK(a->dtype == b->dtype && a->rank == b->rank && a->elements == b->elements &&
+                      a->begin == b->begin && a->end == b->end &&
+                      memcmp(a->shape, b->shape, sizeof(a->shape)) == 0,
+                "row %zu: %s", i, a->name);
+        }
+        CHECK(!plain.metadata == !escaped.metadata &&
+                  (!plain.metadata || json_equal(plain.metadata, escaped.metadata)),
+            "row %zu: the metadata", i);
+        safetensors_header_finish(&plain);
+        safetensors_header_finish(&escaped);
+    }
+    printf("%zu headers are the same to the scanner and the JSON parser\n",
+        sizeof(rows) / sizeof(rows[0]));
+}
+
 int main(int argc, char **argv) {
     if (argc != 2 || !mkdtemp(folder)) {
         fprintf(stderr, "usage: %s SAMPLE.safetensors\n", argv[0]);
@@ -357,6 +426,7 @@ int main(int argc, char **argv) {
     limits_are_enforced();
     other_dtypes_are_listed_but_not_used();
     pickles_are_refused_by_content();
+    the_scanner_and_the_json_parser_agree();
     other_paths_are_named();
     unlink(scratch("short"));
     unlink(scratch("copy.safetensors"));

@@ -113,7 +113,8 @@ def picture_to_begin_with(d):
     check("Denoising strength: 0.5" in png_texts(base64.b64decode(
         r.json()["images"][0]["b64_json"]))["parameters"], "AUTOMATIC1111's word for it")
     for fields, size in (({}, None), ({"resize_mode": "default"}, (96, 80)),
-                         ({"resize_mode": "crop", "width": 64, "height": 128}, (64, 128))):
+                         ({"resize_mode": "crop", "width": 64, "height": 128}, (64, 128)),
+                         ({"resize_mode": "fill", "width": 64, "height": 128}, (64, 128))):
         r = d.generate({"prompt": "a", "init_image": png_base64(100, 83, gradient), **fields})
         if size:
             image = r.json()["images"][0]
@@ -352,7 +353,7 @@ UNDRAWABLE = [
     ({"unknown": 1}, "unknown"),
     ({"strength": 0.5}, "strength"),
     ({"mask_image": MASK}, "mask_image"),
-    ({"resize_mode": "fill", "init_image": PICTURE}, "resize_mode"),
+    ({"resize_mode": "stretch", "init_image": PICTURE}, "resize_mode"),
     ({"init_image": "http://localhost/a.png"}, "init_image"),
     ({"init_image": PICTURE[:-8]}, "init_image"),
     ({"init_image": base64.b64encode(b"GIF89a" + bytes(100)).decode()}, "init_image"),

@@ -199,7 +199,7 @@ static const struct {
     { "\"strength\": \"high\"", "strength", "\"high\"", "a number" },
     { "\"init_image\": \"AAAA\", \"strength\": 1.5", "strength", "1.5", "from 0 to 1" },
     { "\"resize_mode\": \"crop\"", "resize_mode", "crop", "only with init_image" },
-    { "\"resize_mode\": \"fill\"", "resize_mode", "\"fill\"", "\"none\", \"default\"" },
+    { "\"resize_mode\": \"stretch\"", "resize_mode", "\"stretch\"", "\"none\", \"default\"" },
     { "\"negative_prompt\": [\"a\"]", "negative_prompt", "[", "a string" },
     { "\"scheduler\": \"dpm\"", "scheduler", "\"dpm\"", "\"ddpm\", \"ddim\"" },
     { "\"scheduler\": 3", "scheduler", "3", "\"ddim\"" },

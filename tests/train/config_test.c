@@ -100,7 +100,7 @@ static const struct {
     { "{\"dataset\": \"d\", \"max_train_steps\": 1}", "name", "(missing)", "a string" },
     { "{\"name\": \"n\", \"max_train_steps\": 1}", "dataset", "(missing)", "a string" },
     { "{\"name\": \"../x\", \"dataset\": \"d\", \"max_train_steps\": 1}", "name", "../x",
-        "letters, digits" },
+        "FOLDER/NAME" },
     { "{\"name\": \"n\", \"dataset\": \"d\"}", "max_train_steps", "(missing)", "num_train_epochs" },
     { "{" LEAST ", \"model\": 7}", "model", "7", "a string" },
     { "{" LEAST ", \"rank\": 0}", "rank", "0", "an integer from 1 to 4096" },

@@ -167,7 +167,7 @@ static struct guard_verdict check_target(const struct guard_request *request) {
         if (end - p < 3 || hex_digit((unsigned char)p[1]) < 0 || hex_digit((unsigned char)p[2]) < 0)
             return bad;
         int byte = hex_digit((unsigned char)p[1]) * 16 + hex_digit((unsigned char)p[2]);
-        if (byte < 0x20 || byte == 0x7f || byte == '/' || byte == '\\')
+        if (byte < 0x20 || byte == 0x7f || byte == '\\')
             return bad;
     }
     const char *query = memchr(target, '?', request->target_length);

@@ -116,8 +116,8 @@ static const struct guard_case cases[] = {
     /* target */
     { "escaped NUL", "GET", "/f%00g", 0, { HOST }, 400 },
     { "raw NUL", "GET", "/f\0g", 4, { HOST }, 400 },
-    { "escaped slash", "GET", "/a%2fb", 0, { HOST }, 400 },
-    { "escaped SLASH", "GET", "/a%2Fb", 0, { HOST }, 400 },
+    { "escaped slash", "GET", "/a%2fb", 0, { HOST }, 0 },
+    { "escaped SLASH", "GET", "/a%2Fb", 0, { HOST }, 0 },
     { "escaped backslash", "GET", "/a%5cb", 0, { HOST }, 400 },
     { "backslash", "GET", "/a\\b", 0, { HOST }, 400 },
     { "escaped newline", "GET", "/a%0d%0ab", 0, { HOST }, 400 },

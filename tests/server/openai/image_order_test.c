@@ -192,7 +192,7 @@ static const struct {
     { "\"model\": \"dall-e-3\"", "model", "model_not_found", "GET /v1/models" },
     { "\"model\": \"dall-e\"", "model", "model_not_found", "GET /v1/models" },
     { "\"model\": \"tiny-sd2\"", "model", "model_not_found", "GET /v1/models" },
-    { "\"model\": \"tiny-sd:a/b\"", "model", "model_not_found", "GET /v1/models" },
+    { "\"model\": \"tiny-sd:../b\"", "model", "model_not_found", "GET /v1/models" },
     { "\"size\": \"511x512\"", "size", "invalid_value", "a multiple of 8" },
     { "\"size\": \"512x4096\"", "size", "invalid_value", "from 64 to 2048" },
     { "\"size\": \"512\"", "size", "invalid_value", "\"auto\"" },

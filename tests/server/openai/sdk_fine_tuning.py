@@ -188,7 +188,7 @@ def more_jobs(d, client, file):
             ("no id", "training_file", "id of a file", {"training_file": "cats"}),
             ("an adapter", "model", "without an adapter", {"model": name + ":stripy"}),
             ("a long suffix", "suffix", "64 bytes", {"suffix": "a" * 65}),
-            ("a wrong suffix", "suffix", "letters", {"suffix": "a/b"}),
+            ("a wrong suffix", "suffix", "FOLDER/NAME", {"suffix": "../b"}),
             ("metadata", "metadata", "16 texts", {"metadata": {str(i): "a" for i in range(17)}}),
             ("another method", "method", "supervised", {"method": {"type": "dpo", "dpo": {}}}),
             ("a validation file", "validation_file", "validation_share", {"validation_file": file}),

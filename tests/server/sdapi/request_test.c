@@ -3,6 +3,7 @@
 #include "server/sdapi/request.h"
 
 #include "base/text/json.h"
+#include "server/sdapi/sdapi.h"
 #include "tests/check.h"
 #include "tests/engine/sd15.h"
 
@@ -93,14 +94,16 @@ static void every_field_arrives(void) {
 static void what_means_nothing_is_passed_over(void) {
     static const char *const bodies[] = {
         "{\"denoising_strength\":0.7,\"enable_hr\":false,\"hr_upscaler\":\"Latent\"}",
-        "{\"restore_faces\":true,\"tiling\":true,\"s_churn\":0.5,\"eta\":1.0}",
+        "{\"restore_faces\":false,\"tiling\":false,\"s_churn\":0,\"s_noise\":1.0,\"eta\":1.0}",
         "{\"script_name\":null,\"script_args\":[1],\"alwayson_scripts\":{}}",
         "{\"script_name\":\"\",\"styles\":[],\"seed\":null,\"subseed\":-1}",
         "{\"alwayson_scripts\":{\"ADetailer\":{\"args\":[false]},\"ControlNet\":{\"args\":[]}}}",
         "{\"alwayson_scripts\":{\"ControlNet\":{\"args\":[{\"enabled\":false,\"model\":\"x\"}]}}}",
         "{\"alwayson_scripts\":{\"x\":{\"args\":{\"enabled\":false}}}}",
         "{\"subseed\":9,\"subseed_strength\":0.0,\"seed_resize_from_h\":0}",
-        "{\"override_settings\":{\"samples_save\":false,\"outdir_samples\":\"x\"}}",
+        "{\"override_settings\":{\"samples_save\":false,\"outdir_samples\":\"x\",\"sd_vae\":"
+        "\"None\"}}",
+        "{\"override_settings\":{\"upcast_attn\":true,\"send_seed\":false,\"sd_vae\":null}}",
         "{\"width\":null,\"sampler_name\":null,\"scheduler\":null}",
     };
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
@@ -108,9 +111,109 @@ static void what_means_nothing_is_passed_over(void) {
         struct error err;
         const bool ok = parse(SDAPI_TXT2IMG, bodies[i], &r, &err);
         CHECK(ok, "%s: %s", bodies[i], err.message);
-        if (ok)
-            sdapi_request_finish(&r);
+        if (!ok)
+            continue;
+        CHECK(json_array_size(r.comments) == 0, "%s: %s", bodies[i],
+            json_string_value(json_array_get(r.comments, 0)));
+        sdapi_request_finish(&r);
     }
+}
+
+/* Where AUTOMATIC1111 goes on with something else than what was asked for, the answer says so. */
+static void what_it_goes_on_without_is_said(void) {
+    static const struct {
+        const char *body, *comment;
+        int width;
+    } rows[] = {
+        { "{\"width\":500}", "width: 500 is rounded down to 496", 496 },
+        { "{\"height\":1027}", "height: 1027 is rounded down to 1024", 512 },
+        { "{\"styles\":[\"string\"]}", "there is no style \"string\"", 512 },
+        { "{\"restore_faces\":true}", "restore_faces has no effect", 512 },
+        { "{\"s_churn\":0.5}", "s_churn has no effect", 512 },
+        { "{\"refiner_checkpoint\":\"xl\"}", "refiner_checkpoint has no effect", 512 },
+        { "{\"override_settings\":{\"sd_vae\":\"x.pt\"}}", "there is no VAE \"x.pt\"", 512 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sdapi_request r;
+        struct error err;
+        if (!parse(SDAPI_TXT2IMG, rows[i].body, &r, &err)) {
+            CHECK(false, "%s: %s", rows[i].body, err.message);
+            continue;
+        }
+        const char *said = json_string_value(json_array_get(r.comments, 0));
+        CHECK(json_array_size(r.comments) == 1, "%s: %zu comments", rows[i].body,
+            json_array_size(r.comments));
+        CHECK_CONTAINS(said ? said : "", rows[i].comment);
+        CHECK(r.generate.width == rows[i].width, "%s: %d", rows[i].body, r.generate.width);
+        sdapi_request_finish(&r);
+    }
+}
+
+/* The field of stable-diffusion.cpp's server. */
+static void loras_of_sd_cpp_arrive(void) {
+    struct sdapi_request r;
+    struct error err;
+    if (!parse(SDAPI_TXT2IMG,
+            "{\"lora\":[{\"path\":\"sub/my lora.safetensors\",\"multiplier\":0.5,"
+            "\"is_high_noise\":false},{\"path\":\"snow\"}]}",
+            &r, &err)) {
+        CHECK(false, "%s", err.message);
+        return;
+    }
+    const struct lora_choice *loras = r.generate.loras;
+    CHECK(r.generate.loras_given && r.generate.lora_count == 2, "%d", r.generate.lora_count);
+    CHECK_STRING(loras[0].name, "sub/my lora");
+    CHECK_STRING(loras[1].name, "snow");
+    CHECK(loras[0].weight == 0.5 && loras[0].text_encoder_weight == 0.5, "%g", loras[0].weight);
+    CHECK(loras[1].weight == 1, "%g", loras[1].weight);
+    sdapi_request_finish(&r);
+}
+
+static void checkpoints_have_several_names(void) {
+    static const struct {
+        const char *asked, *name;
+        int fit;
+    } rows[] = { { "sd/v1-5", "sd/v1-5", 3 }, { "sd/v1-5.safetensors", "sd/v1-5", 2 },
+        { "sd/v1-5.ckpt [e1441589a6]", "sd/v1-5", 2 }, { "sd/v1-5 [e1441589a6]", "sd/v1-5", 2 },
+        { "v1-5", "sd/v1-5", 1 }, { "v1-5.safetensors [e1441589a6]", "sd/v1-5", 1 },
+        { "v1", "sd/v1-5", 0 }, { "", "v1-5", 0 }, { "[e1441589a6]", "v1-5", 0 },
+        { ".safetensors", "v1-5", 0 }, { "v1-5", "", 0 } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        CHECK(sdapi_model_fit(rows[i].asked, rows[i].name) == rows[i].fit, "%s for %s: %d",
+            rows[i].asked, rows[i].name, sdapi_model_fit(rows[i].asked, rows[i].name));
+}
+
+/* Options that change no picture are kept and given back. */
+static void options_are_kept(void) {
+    struct sdapi_settings kept;
+    struct error err = { 0 };
+    json_t *given = json_pack("{s:b, s:b, s:s, s:s, s:i, s:n}", "send_seed", 0, "upcast_attn", 1,
+        "samples_filename_pattern", "[seed]-\xc3\xa9", "cross_attention_optimization", "xformers",
+        "n_rows", 3, "show_progress_type");
+    sdapi_settings_init(&kept);
+    json_t *before = sdapi_settings_json(&kept, "m");
+    CHECK(json_is_true(json_object_get(before, "send_seed")), "AUTOMATIC1111's default");
+    CHECK(
+        sdapi_settings_read(&kept, before, "", &err), "what is read can be sent: %s", err.message);
+    CHECK(sdapi_settings_read(&kept, given, "", &err), "%s", err.message);
+    json_t *after = sdapi_settings_json(&kept, "m");
+    const char *name;
+    json_t *value;
+    json_object_foreach(given, name, value)
+        CHECK(json_equal(json_object_get(after, name),
+                  json_is_null(value) ? json_object_get(before, name) : value),
+            "%s is not given back", name);
+    CHECK(json_object_size(after) == json_object_size(before), "no option came or went");
+    static const char *const wrong[] = { "{\"send_seed\":[1]}", "{\"eta_noise_seed_delta\":31337}",
+        "{\"comma_padding_backtrack\":0}", "{\"nothing\":1}" };
+    for (int i = 0; i < 4; i++) {
+        json_t *body = json_loads(wrong[i], 0, NULL);
+        CHECK(!sdapi_settings_read(&kept, body, "", &err), "%s is taken", wrong[i]);
+        json_decref(body);
+    }
+    json_decref(given);
+    json_decref(before);
+    json_decref(after);
 }
 
 static void wrong_ones_are_refused_by_name(void) {
@@ -128,14 +231,21 @@ static void wrong_ones_are_refused_by_name(void) {
         { "{\"cfg_scale\":[7]}", "cfg_scale", "number" },
         { "{\"cfg_scale\":\"nan\"}", "cfg_scale", "number" },
         { "{\"cfg_scale\":1000}", "cfg_scale", "100" },
-        { "{\"width\":500}", "width", "multiple of 8" },
+        { "{\"width\":63}", "width", "multiple of 8" },
+        { "{\"width\":2060}", "width", "multiple of 8" },
+        { "{\"tiling\":true}", "tiling", "seamless" },
+        { "{\"lora\":{}}", "lora", "path" },
+        { "{\"lora\":[{\"name\":\"x\"}]}", "lora", "path" },
+        { "{\"lora\":[{\"path\":\"x\",\"multiplier\":\"much\"}]}", "lora", "number" },
+        { "{\"lora\":[{\"path\":\"x\",\"multiplier\":1000}]}", "lora", "100" },
         { "{\"height\":0}", "height", "multiple of 8" },
         { "{\"prompt\":[\"a\"]}", "prompt", "string" },
         { "{\"seed\":9223372036854775807}", "seed", "-1" },
         { "{\"batch_size\":0}", "batch_size", "1 to 16" },
         { "{\"batch_size\":5,\"n_iter\":4}", "n_iter", "16 images" },
         { "{\"subseed_strength\":0.1}", "subseed_strength", "variations" },
-        { "{\"styles\":[\"x\"]}", "styles", "none" },
+        { "{\"styles\":[1]}", "styles", "string" },
+        { "{\"styles\":\"x\"}", "styles", "list" },
         { "{\"enable_hr\":true}", "enable_hr", "hires" },
         { "{\"enable_hr\":\"x\"}", "enable_hr", "boolean" },
         { "{\"script_name\":\"x/y plot\"}", "script_name", "no scripts" },
@@ -151,8 +261,9 @@ static void wrong_ones_are_refused_by_name(void) {
         { "{\"sampler_name\":\"DPM++ 2M\",\"scheduler\":\"SGM Uniform\"}", "scheduler", "another" },
         { "{\"sampler_name\":\"DDIM\",\"eta\":2}", "eta", "0 to 1" },
         { "{\"override_settings\":[]}", "override_settings", "dictionary" },
-        { "{\"override_settings\":{\"sd_vae\":\"x.pt\"}}", "override_settings.sd_vae",
-            "Automatic" },
+        { "{\"override_settings\":{\"sd_vae\":[]}}", "override_settings.sd_vae", "a text" },
+        { "{\"override_settings\":{\"eta_noise_seed_delta\":31337}}",
+            "override_settings.eta_noise_seed_delta", "0" },
         { "{\"override_settings\":{\"CLIP_stop_at_last_layers\":0}}",
             "override_settings.CLIP_stop_at_last_layers", "last layer" },
         { "{\"override_settings\":{\"nothing\":1}}", "override_settings.nothing", "no such" },
@@ -173,7 +284,7 @@ static void wrong_ones_are_refused_by_name(void) {
             SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"denoising_strength\":1.5}", "denoising_strength", "0 to 1",
             SDAPI_IMG2IMG },
-        { "{\"init_images\":[\"AAAA\"],\"resize_mode\":2}", "resize_mode", "crop", SDAPI_IMG2IMG },
+        { "{\"init_images\":[\"AAAA\"],\"resize_mode\":3}", "resize_mode", "crop", SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"initial_noise_multiplier\":1.1}",
             "initial_noise_multiplier", "1", SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"mask\":\"!\"}", "", "Invalid encoded image",
@@ -254,6 +365,12 @@ static void masks_arrive(void) {
         err.message);
     CHECK(r.inpainting.blur_x == 4 && r.inpainting.fill && r.inpainting.full_res, "defaults");
     CHECK(json_is_null(json_object_get(r.parameters, "mask")), "not repeated");
+    sdapi_request_finish(&r);
+    CHECK(parse(SDAPI_IMG2IMG,
+              "{\"init_images\":[\"AAAA\"],\"inpainting_fill\":2,\"resize_mode\":2}", &r, &err),
+        "without a mask nothing is filled: %s", err.message);
+    CHECK(r.generate.resize_mode == RESIZE_MODE_FILL && !r.inpainting.given, "%d",
+        r.generate.resize_mode);
     sdapi_request_finish(&r);
 }
 
@@ -365,6 +482,10 @@ int main(void) {
     an_empty_body_takes_the_defaults();
     every_field_arrives();
     what_means_nothing_is_passed_over();
+    what_it_goes_on_without_is_said();
+    loras_of_sd_cpp_arrive();
+    checkpoints_have_several_names();
+    options_are_kept();
     wrong_ones_are_refused_by_name();
     denoising_strength_takes_as_many_steps();
     masks_arrive();

@@ -94,12 +94,25 @@ def lists(api):
     check([x["name"] for x in loras] == ["rainbow", "snow"], f"{loras}")
     check(all(set(x) == {"name", "alias", "path", "metadata"} and x["alias"] == x["name"] and
               os.path.isfile(x["path"]) for x in loras), f"{loras}")
-    check(api.refresh_checkpoints is not None and api.get_scripts() == {"txt2img": [], "img2img": []}, "scripts")
-    for name in ("get_sd_vae", "get_upscalers", "get_latent_upscale_modes", "get_hypernetworks", "get_face_restorers",
+    check(api.get_scripts() == {"txt2img": [], "img2img": []}, "scripts")
+    check([x["name"] for x in api.get_upscalers()] == ["None", "Lanczos", "Nearest"], f"{api.get_upscalers()}")
+    api.refresh_checkpoints()
+    for name in ("get_sd_vae", "get_latent_upscale_modes", "get_hypernetworks", "get_face_restorers",
                  "get_realesrgan_models", "get_prompt_styles"):
         check(getattr(api, name)() == [], name)
     check(api.get_cmd_flags() == {} and api.get_embeddings()["skipped"].keys() == {"broken"}, "the rest")
     check(api.get_embeddings()["loaded"]["two-words"]["vectors"] == 2, f"{api.get_embeddings()}")
+
+
+def upscaling(api):
+    """webuiapi's two methods, against Pillow's resizing, which AUTOMATIC1111 uses."""
+    picture = Image.effect_noise((48, 32), 90).convert("RGB")
+    for name, filter in (("Lanczos", Image.Resampling.LANCZOS), ("Nearest", Image.Resampling.NEAREST)):
+        got = api.extra_single_image(image=picture, upscaler_1=name, upscaling_resize=2)
+        check(got.image.tobytes() == picture.resize((96, 64), filter).tobytes(), f"{name}: Pillow's bytes")
+        check(got.info == f"<p>Postprocess upscale by: 2.0, Postprocess upscaler: {name}</p>", f"{got.info}")
+    got = api.extra_batch_images(images=[picture, picture.resize((16, 16))], upscaler_1="Nearest", upscaling_resize=3)
+    check([i.size for i in got.images] == [(144, 96), (48, 48)], f"{[i.size for i in got.images]}")
 
 
 def models(api):
@@ -154,7 +167,7 @@ def silly_tavern(d):
     check(ping.status == 200 and "forge_preset" not in ping.json(), "ping")
     upscalers = [x["name"] for x in get("upscalers").json()]
     upscalers[1:1] = [x["name"] for x in get("latent-upscale-modes").json()]
-    check(upscalers == [] and get("sd-vae").json() == [] and get("sd-modules").json() == [], "nothing to choose")
+    check(upscalers == ["None", "Lanczos", "Nearest"] and get("sd-vae").json() == [] and get("sd-modules").json() == [], "nothing to choose")
     check("DDIM" in [x["name"] for x in get("samplers").json()], "samplers")
     check("normal" in [x["name"] for x in get("schedulers").json()], "schedulers")
     title = get("sd-models").json()[0]["title"]
@@ -220,7 +233,7 @@ with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as fol
         client = webuiapi.WebUIApi(host=daemon.host, port=daemon.port)
         picture = draw(client)
         from_pictures(client, picture)
-        for test in (lists, models, interrupting, refusals):
+        for test in (lists, upscaling, models, interrupting, refusals):
             test(client)
         silly_tavern(daemon)
         open_webui(daemon)

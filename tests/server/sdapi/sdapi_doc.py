@@ -33,7 +33,7 @@ def commands():
 def routes(d):
     text = section("What is there").split("Anything else")[0]
     listed = words(text)
-    check(len(listed) == 28, f"{len(listed)} routes: {listed}")
+    check(len(listed) == 36, f"{len(listed)} routes: {listed}")
     for name in listed:
         path = name if name.startswith("/internal") else f"/sdapi/v1/{name}"
         r = d.request("OPTIONS", path)
@@ -48,14 +48,16 @@ def passed_over(d):
     plain = d.request("POST", "/sdapi/v1/txt2img", json.dumps(TINY), JSON).json()["images"]
     names = [n for n in words(section("What is passed over")) if n not in ("hr_...", "enable_hr")]
     check(len(names) > 20, f"{names}")
-    r = d.request("POST", "/sdapi/v1/txt2img", json.dumps({**TINY, **{n: 1 for n in names}, "hr_scale": 3}), JSON)
+    r = d.request("POST", "/sdapi/v1/txt2img", json.dumps({**TINY, **{n: 2 for n in names}, "hr_scale": 3}), JSON)
     check(r.status == 200 and r.json()["images"] == plain, f"{r.status} {r.body[:200]}")
+    said = "".join(json.loads(r.json()["info"])["comments"])
+    check(all(name in said for name in words(section("What is passed over").split("With a comment:")[1])), said)
 
 
 def refused(d):
-    wrong = {"enable_hr": True, "subseed_strength": 0.5, "script_name": "x", "styles": ["x"],
+    wrong = {"enable_hr": True, "subseed_strength": 0.5, "script_name": "x", "tiling": True,
              "alwayson_scripts": {"x": {"args": [{"enabled": True}]}}, "scheduler": "kl_optimal",
-             "init_images": ["AAAA", "AAAA"], "resize_mode": 2, "inpainting_fill": 2, "mask_round": False,
+             "init_images": ["AAAA", "AAAA"], "resize_mode": 3, "inpainting_fill": 2, "mask_round": False,
              "latent_mask": "AAAA", "initial_noise_multiplier": 2, "override_settings": {"x": 1}}
     rows = section("What is refused").split("| | |")[0].split("|---|---|\n")[1].strip().split("\n")
     named = {w.split(" ")[0] for row in rows for w in words(row.split("|")[1])} - {"false"}

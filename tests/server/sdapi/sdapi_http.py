@@ -18,7 +18,7 @@ subseed_strength width height sampler_name cfg_scale steps batch_size restore_fa
 sd_model_name sd_model_hash sd_vae_name sd_vae_hash seed_resize_from_w seed_resize_from_h denoising_strength
 extra_generation_params index_of_first_image infotexts styles job_timestamp clip_skip
 is_using_inpainting_conditioning version""".split()
-EMPTY_LISTS = """upscalers latent-upscale-modes sd-vae sd-modules hypernetworks face-restorers
+EMPTY_LISTS = """latent-upscale-modes sd-vae sd-modules hypernetworks face-restorers
 realesrgan-models prompt-styles script-info extensions""".split()
 
 
@@ -131,13 +131,20 @@ def img2img(d):
     check(wanted["parameters"]["init_images"] == [init], "repeated where that is wanted")
     other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [png_base64(100, 60, gradient)], "resize_mode": 1})
     check(other.status == 200, f"another size is cropped: {other.status} {other.body[:200]}")
+    for mask in (None, png_base64(100, 60, left_half(100))):
+        other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [png_base64(100, 60, gradient)], "resize_mode": 2,
+                                              "mask": mask, "inpaint_full_res": False})
+        check(other.status == 200 and size_of(other.json()["images"][0]) == (64, 64),
+              f"another size is filled: {other.status} {other.body[:200]}")
 
 
 def errors(d):
     rows = [
         ({"sampler_name": "Nobody's"}, 400, "Sampler not found"),
         ({"steps": "x"}, 422, ["body", "steps"]),
-        ({"width": 65}, 422, ["body", "width"]),
+        ({"width": 63}, 422, ["body", "width"]),
+        ({"tiling": True}, 422, ["body", "tiling"]),
+        ({"lora": [{"path": "nobody"}]}, 422, ["body", "lora"]),
         ({"enable_hr": True}, 422, ["body", "enable_hr"]),
         ({"script_name": "x"}, 422, ["body", "script_name"]),
         ({"alwayson_scripts": {"x": {"args": [{"enabled": True}]}}}, 422, ["body", "alwayson_scripts"]),
@@ -195,13 +202,94 @@ def options(d):
     check(d.get("/sdapi/v1/options").json()["samples_format"] == "webp", "and for no other")
     r = post(d, "/sdapi/v1/options", {"sd_model_checkpoint": "nothing", "samples_format": "png"})
     check(r.status == 404 and "nothing" in r.json()["detail"], f"no such checkpoint: {r.status} {r.body}")
-    for body in ({"sd_model_checkpoint": 1}, {"samples_format": "gif"}, {"sd_vae": "x.pt"},
+    for body in ({"sd_model_checkpoint": 1}, {"samples_format": "gif"}, {"eta_noise_seed_delta": 31337},
                  {"CLIP_stop_at_last_layers": "x", "samples_format": "png"}, {"no_such_option": 1}):
         r = post(d, "/sdapi/v1/options", body)
         name = next(iter(body))
         check((r.status, r.json()["detail"][0]["loc"]) == (422, ["body", name]), f"{body}: {r.status} {r.body}")
     check(d.get("/sdapi/v1/options").json()["samples_format"] == "webp", "a refusal changes nothing")
+    kept = {"send_seed": False, "samples_filename_pattern": "[seed]", "upcast_attn": True, "sd_vae": "x.pt",
+            "cross_attention_optimization": "xformers"}
+    check(post(d, "/sdapi/v1/options", kept).status == 200, "what changes no picture is kept")
+    now = d.get("/sdapi/v1/options").json()
+    check({name: now[name] for name in kept} == kept, f"and given back: {now}")
+    check("x.pt" in json.loads(txt2img(d, {}).json()["info"])["comments"][0], "a VAE that is not there")
     check(post(d, "/sdapi/v1/options", before).status == 200, "back again")
+    check(d.get("/sdapi/v1/options").json() == before, "all of it")
+    title = before["sd_model_checkpoint"]
+    for name in (title + ".safetensors", title + " [0123456789]", title + ".ckpt [0123456789]"):
+        r = post(d, "/sdapi/v1/options", {"sd_model_checkpoint": name})
+        check((r.status, r.body) == (200, b"null"), f"{name}: {r.status} {r.body}")
+        r = txt2img(d, {"override_settings": {"sd_model_checkpoint": name}})
+        check(r.status == 200, f"{name}: {r.status} {r.body[:200]}")
+    check(d.get("/sdapi/v1/options").json()["sd_model_checkpoint"] == title, "the same checkpoint")
+
+
+def goes_on(d):
+    """Where AUTOMATIC1111 goes on without a thing, so does the daemon, and says so."""
+    a = txt2img(d, {"prompt": "a cat <lora:nope:1>", "styles": ["string"], "width": 100, "restore_faces": True,
+                    "override_settings": {"sd_vae": "vae-ft-mse.safetensors"}}).json()
+    info = json.loads(a["info"])
+    check(list(info) == INFO_KEYS + ["comments"], f"{info}")
+    comments = "\n".join(info["comments"])
+    check(len(info["comments"]) == 5 and all(word in comments for word in (
+        "<lora:nope>", "string", "100 is rounded down to 96", "restore_faces", "vae-ft-mse")), comments)
+    check(info["width"] == 96 and a["parameters"]["width"] == 100, f"{info}")
+    plain = txt2img(d, {"prompt": "a cat ", "width": 96, "seed": info["seed"]}).json()
+    check(pixels(plain["images"][0]) == pixels(a["images"][0]), "drawn as without them")
+    check("comments" not in json.loads(plain["info"]), "which has no comments")
+
+
+def stubs(d):
+    for name, answer in (("refresh-checkpoints", b"null"), ("refresh-vae", b"null"), ("refresh-embeddings", b"null"),
+                         ("unload-checkpoint", b"{}"), ("reload-checkpoint", b"{}")):
+        for body in (None, {}):
+            r = post(d, f"/sdapi/v1/{name}", body)
+            check((r.status, r.body) == (200, answer), f"{name}: {r.status} {r.body}")
+    r = d.get("/internal/ping")
+    check((r.status, r.json()) == (200, {}), f"{r.status} {r.body}")
+    check([u["name"] for u in d.get("/sdapi/v1/upscalers").json()] == ["None", "Lanczos", "Nearest"], "upscalers")
+
+
+def size_of(b64):
+    data = base64.b64decode(b64)
+    return tuple(int.from_bytes(data[at:at + 4], "big") for at in (16, 20))
+
+
+def extras(d):
+    picture, drawn = png_base64(30, 20, gradient), txt2img(d, {"seed": 5}).json()["images"][0]
+    single, batch = "/sdapi/v1/extra-single-image", "/sdapi/v1/extra-batch-images"
+    r = post(d, single, {"image": picture, "upscaler_1": "Lanczos", "upscaling_resize": 4})
+    check(r.status == 200 and set(r.json()) == {"html_info", "image"}, f"{r.status} {r.body[:200]}")
+    check(size_of(r.json()["image"]) == (120, 80), f"{size_of(r.json()['image'])}")
+    check(r.json()["html_info"] == "<p>Postprocess upscale by: 4.0, Postprocess upscaler: Lanczos</p>", f"{r.json()}")
+    r = post(d, single, {"image": "data:image/png;base64," + picture})
+    check(size_of(r.json()["image"]) == (30, 20) and r.json()["html_info"] == "<p></p>", "None is the default")
+    r = post(d, single, {"image": drawn, "resize_mode": 1, "upscaling_resize_w": 100, "upscaling_resize_h": 50,
+                         "upscaler_1": "Nearest", "upscaler_2": "Lanczos", "extras_upscaler_2_visibility": 0.5})
+    check(size_of(r.json()["image"]) == (100, 50), f"{r.json()['html_info']}")
+    told = [post(d, "/sdapi/v1/png-info", {"image": image}).json()["info"] for image in (drawn, r.json()["image"])]
+    check(told[0] and told[0] == told[1], f"the infotext stays: {told}")
+    r = post(d, batch, {"imageList": [{"data": picture, "name": "a.png"}, {"data": drawn, "name": "b.png"}],
+                        "upscaler_1": "Nearest"})
+    check(r.status == 200 and [size_of(i) for i in r.json()["images"]] == [(56, 40), (128, 128)], f"{r.body[:200]}")
+    large = png_base64(64, 64, gradient)
+    for path, body, status, expected in (
+            (single, {}, 422, "image"), (single, {"image": 1}, 422, "image"), (single, {"image": "?"}, 400, None),
+            (single, {"image": "AAAA"}, 422, "image"), (single, {"image": picture, "upscaler_1": "ESRGAN_4x"}, 422,
+                                                        "upscaler_1"),
+            (single, {"image": picture, "upscaler_1": "Lanczos", "upscaling_resize": 1000}, 422, "upscaling_resize"),
+            (single, {"image": picture, "upscaling_resize": 0}, 422, "upscaling_resize"),
+            (single, {"image": picture, "resize_mode": 2}, 422, "resize_mode"),
+            (single, {"image": picture, "upscaling_resize_w": 5000}, 422, "upscaling_resize_w"),
+            (single, {"image": picture, "gfpgan_visibility": 1}, 422, "gfpgan_visibility"),
+            (batch, {"imageList": []}, 422, "imageList"), (batch, {"imageList": [{"name": "a"}]}, 422, "imageList"),
+            (batch, {"imageList": [{"data": large, "name": "a"}] * 2, "upscaler_1": "Nearest",
+                     "upscaling_resize": 64}, 422, "imageList")):
+        r = post(d, path, body)
+        detail = r.json()["detail"]
+        check(r.status == status and (not expected or detail[0]["loc"] == ["body", expected]),
+              f"{str(body)[:100]}: {r.status} {r.body[:300]}")
 
 
 def curl(d):
@@ -332,7 +420,7 @@ def callers(executable):
 
 executable = sys.argv[1]
 with Daemon(executable) as daemon:
-    for test in (lists, answers, formats, img2img, errors, options, curl):
+    for test in (lists, answers, formats, img2img, errors, options, goes_on, stubs, extras, curl):
         test(daemon)
 progress_and_interrupt(executable)
 large_pictures_that_wait(executable)

@@ -84,6 +84,24 @@ def rates_are_those_that_are_used(d):
         check(b"learning_rate/attn1" in f.read(), "and TensorBoard has a curve of it")
 
 
+def an_adapter_has_any_name(d):
+    """A name with a folder, spaces and other letters, in the job's files, checkpoints and the folder
+    of adapters. One that a file system may take for the same is a conflict."""
+    name = "style/\u00e9t\u00e9 (v1.0)"
+    id = d.start(name=name, max_train_steps=4, save_format="both")
+    r = d.train(name="style/E\u0301t\u00e9 (V1.0)", max_train_steps=4)
+    check(r.status == 409 and r.error()["param"] == "name", f"while the job is there: {r.status} {r.body}")
+    check(d.wait(id)["result"]["adapter"] == name, "the job's result")
+    with open(os.path.join(d.loras, name + ".safetensors"), "rb") as f:
+        check(f.read() == d.get(f"/jobs/{id}/adapter").body == d.file(id, "\u00e9t\u00e9 (v1.0)"), "the file")
+    check(d.get(f"/jobs/{id}/adapter/kohya").status == 200, "the second file")
+    check(names(d, name) == [name, name + "@4"], f"{names(d, name)}")
+    check(d.latents(loras=[{"name": name}]) == d.latents(loras=[{"name": name + "@4"}]) ==
+          d.latents(loras=[{"name": "\u00e9t\u00e9 (v1.0)"}]), "by its name, its checkpoint's and its last part")
+    r = d.train(name=name.upper(), max_train_steps=4)
+    check(r.status == 409 and name in r.error()["message"], f"afterwards: {r.status} {r.body}")
+
+
 def a_data_set_in_use_stays(d):
     id = d.start(name="long", max_train_steps=100000, checkpointing_steps=0)
     r = d.request("DELETE", "/datasets/stripes")
@@ -139,6 +157,7 @@ try:
         checkpoints_are_adapters(daemon)
         a_job_takes_its_files_along(daemon, job_id)
         rates_are_those_that_are_used(daemon)
+        an_adapter_has_any_name(daemon)
         a_data_set_in_use_stays(daemon)
 finally:
     shutil.rmtree(root, ignore_errors=True)

@@ -242,8 +242,8 @@ def a_stopped_daemon_keeps_the_step(alone):
 
 def wrong_jobs_have_their_own_errors():
     cases = [  # fields, status, param or None, words of the message
-        ({"name": "a b"}, 400, "name", "letters, digits"),
-        ({"name": "../up"}, 400, "name", "letters, digits"),
+        ({"name": "a\nb"}, 400, "name", "control characters"),
+        ({"name": "../up"}, 400, "name", "FOLDER/NAME"),
         ({"name": None}, 400, "name", "missing"),
         ({"dataset": "nope"}, 400, "dataset", "--dataset-root"),
         ({"dataset": "../sets/stripes"}, 400, "dataset", "--dataset-root"),

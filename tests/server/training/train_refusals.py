@@ -31,9 +31,9 @@ FIELDS = [
     ({"name": None}, 400, "name", "a string"),
     ({"name": 7}, 400, "name", "a string"),
     ({"name": ""}, 400, "name", "1 to"),
-    ({"name": "a b"}, 400, "name", "letters, digits"),
-    ({"name": "../up"}, 400, "name", "letters, digits"),
-    ({"name": "x" * 300}, 400, "name", "letters, digits"),
+    ({"name": "a\nb"}, 400, "name", "control characters"),
+    ({"name": "../up"}, 400, "name", "FOLDER/NAME"),
+    ({"name": "x" * 300}, 400, "name", "FOLDER/NAME"),
     ({"name": "rescan"}, 400, "name", "rescan"),
     ({"name": "taken"}, 409, "name", "DELETE /loras/taken"),
     ({"dataset": None}, 400, "dataset", "a string"),
@@ -200,7 +200,7 @@ ARCHIVES = [  # name and body of a PUT, status, words
     ("new", tar(("a.txt", b"a string")), 400, "no PNG, JPEG or WebP"),
     ("new", tar(("a.png", PICTURE[:99])), 400, "cut short"),
     ("stripes", tar(("a.png", PICTURE)), 409, "stripes already"),
-    ("..%2fup", tar(("a.png", PICTURE)), 400, "path"),
+    ("..%2fup", tar(("a.png", PICTURE)), 400, "name"),
 ]
 
 
