@@ -88,6 +88,8 @@
 /* AUTOMATIC1111's syntax (engine/prompts/attention.c): depth of brackets, and weights. */
 #define PROMPT_NESTING_MAX 64
 #define PROMPT_WEIGHT_MAX 1000.0
+#define PROMPT_PARTS_MAX 8      /* joined by AND (engine/prompts/syntax.c) */
+#define PROMPT_VARIANTS_MAX 128 /* of its texts, by editing them (engine/prompts/schedule.c) */
 #define TIMEOUT_MAX_S 86400.0
 #define PRIORITY_MAX 3 /* either sign */
 #define LORAS_PER_REQUEST_MAX 64

@@ -3,9 +3,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "engine/drawing/picture_check.h"
-#include "engine/drawing/text_cache.h"
+#include "engine/drawing/text_stage.h"
 #include "engine/drawing/vae_stage.h"
-#include "engine/prompts/encode.h"
 #include "kernels/compute/overlay.h"
 
 #include <math.h>
@@ -22,8 +21,8 @@ struct slab {
     const struct resolved_request
         *requests[SAMPLER_MAX_IMAGES]; /* of the image in each row; NULL: none */
     const struct image *images[SAMPLER_MAX_IMAGES];
-    int texts[SAMPLER_MAX_IMAGES]; /* index of the prompt in the request's texts */
-    int64_t used;                  /* clock of the last use */
+    int indices[SAMPLER_MAX_IMAGES]; /* of these images in their requests */
+    int64_t used;                    /* clock of the last use */
 };
 
 /* How many bytes of the common arena one kind of call takes, and its flops. */
@@ -89,15 +88,6 @@ static int call_images(void *user, const struct resolved_request *request) {
     return fit < 1 ? 1 : (int)fit;
 }
 
-/* Returns the index in r->texts of the prompt of image `index`. */
-static int text_of(const struct resolved_request *r, int index) {
-    return index / r->asked.num_images + (r->guided ? 1 : 0);
-}
-
-static int text_tokens(const struct resolved_request *r, int text) {
-    return r->texts[text].tokens;
-}
-
 static int longest_text(const struct resolved_request *r) {
     return r->chunks * r->tokens;
 }
@@ -113,68 +103,29 @@ static void fill_image(const struct resolved_request *r, int index, float *laten
         .moments = moments,
         .keeps = r->source && r->source->mask.pixels && !r->source->inpaints,
         .guided = r->guided,
-        .guidance_scale = asked->guidance_scale * r->texts[text_of(r, index)].guidance,
+        .guidance_scale = asked->guidance_scale,
         .guidance_rescale = asked->guidance_rescale,
         .prediction = r->scheduler.values.prediction_type,
         .overlay = adapter_set_unet(r->adapters),
-        .text_tokens = { text_tokens(r, 0), text_tokens(r, text_of(r, index)) },
+        .parts = resolved_request_texts(r, index).count,
         .latents = latents,
     };
+    for (int text = 0; text <= image->parts; text++) {
+        image->text_variants[text] = -1;
+        image->text_tokens[text] = text ? resolved_request_texts(r, index).tokens
+                                        : r->texts[0].tokens;
+        if (text)
+            image->part_weights[text - 1] = text_stage_text(r, index, text)->guidance;
+    }
     noise_init(&image->generator, asked->rng, resolved_request_seed(r, index));
 }
 
 /* --- the models --- */
 
-/* context: [1][the text's tokens][hidden]. Uses the cached encoding if there is one. Texts that the
- * client sent encoded are not cached. */
-static void encode_text(struct compute *c, const struct model_stages *m,
-    const struct resolved_request *r, int text, int clip_skip, const struct tensor *context) {
-    const struct text_key key = {
-        .ids = r->texts[text].ids,
-        .weights = r->texts[text].weights,
-        .id_count = (size_t)context->shape[1],
-        .clip_skip = clip_skip,
-        .adapters = adapter_set_text_key(r->adapters),
+static struct text_stage text_stage_of(const struct model_stages *m) {
+    return (struct text_stage){
+        .encoder = m->models.text_encoder, .unet = m->models.unet, .cache = m->cache
     };
-    const bool is_kept = !c->dry_run && compute_ok(c) && !r->texts[text].encoded;
-    const void *found = is_kept ? text_cache_find(m->cache, &key, tensor_bytes(context)) : NULL;
-    if (found) {
-        compute_upload(c, found, context);
-        return;
-    }
-    const struct text_encoding encoding = {
-        .encoder = m->models.text_encoder,
-        .text = &r->texts[text],
-        .embeddings = r->embeddings,
-        .vectors = r->vectors,
-        .length = r->tokens,
-        .clip_skip = clip_skip,
-        .overlay = adapter_set_text_encoder(r->adapters),
-    };
-    text_encode(c, &encoding, context);
-    const void *encoded = is_kept ? compute_view(c, context) : NULL;
-    if (encoded)
-        text_cache_put(m->cache, &key, encoded, tensor_bytes(context));
-}
-
-/* AUTOMATIC1111 applies clip_skip to the negative prompt too, diffusers to the prompt only. */
-static int clip_skip_of(const struct resolved_request *r, bool prompt) {
-    return prompt || r->asked.prompt_syntax == PROMPT_SYNTAX_A1111 ? r->asked.clip_skip : 0;
-}
-
-/* Computes the UNet's keys and values for the image's texts. */
-static void encode_texts(struct compute *c, const struct model_stages *m,
-    const struct resolved_request *r, int index, struct sampler *sampler, struct image *image) {
-    for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
-        size_t mark = arena_mark(c->arena);
-        const struct tensor context = compute_tensor_3d(c, unet_activation_dtype(m->models.unet), 1,
-            image->text_tokens[prompt], unet_get_config(m->models.unet)->cross_attention_dim);
-        if (compute_ok(c))
-            encode_text(c, m, r, prompt ? text_of(r, index) : 0, clip_skip_of(r, prompt), &context);
-        sampler_encode_text(c, sampler, image, prompt, &context);
-        arena_release(c->arena, mark);
-    }
-    compute_synchronize(c); /* so that the time is measured here */
 }
 
 /* A picture that is no larger than a tile is handled whole even if `tiled` is true. */
@@ -205,19 +156,25 @@ struct rehearsal {
     unsigned parts;
     struct image images[UNET_CALL_MAX_IMAGES]; /* of one UNet call */
     int count, tokens;
+    int index;            /* of the first image in its request */
     size_t sampler_bytes; /* output */
     double flops;         /* output */
 };
 
 static void rehearse(struct compute *c, void *user) {
     struct rehearsal *r = user;
-    const struct sampler_size size = {
+    struct sampler_size size = {
         .height = r->request->latent_height,
         .width = r->request->latent_width,
         .images = r->count,
         .call_images = r->count,
+        .parts = 1,
         .tokens = r->tokens,
     };
+    for (int i = 0; i < r->count; i++) {
+        size.parts = r->images[i].parts > size.parts ? r->images[i].parts : size.parts;
+        size.call_rows += image_rows(&r->images[i]);
+    }
     struct sampler sampler;
     struct image *images[UNET_CALL_MAX_IMAGES];
     sampler_init(c, &sampler, r->m->models.unet, &size);
@@ -227,8 +184,10 @@ static void rehearse(struct compute *c, void *user) {
         images[i] = &r->images[i];
         sampler_place(&sampler, images[i]);
     }
-    if (r->parts & PART_TEXTS)
-        encode_texts(c, r->m, r->request, 0, &sampler, images[0]);
+    if (r->parts & PART_TEXTS) {
+        const struct text_stage texts = text_stage_of(r->m);
+        text_stage_encode(c, &texts, r->request, r->index, images[0], NULL);
+    }
     if (r->parts & PART_STEP) {
         sampler_start(c, &sampler, images, r->count);
         sampler_tick(c, &sampler, images, r->count);
@@ -299,11 +258,25 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
     return true;
 }
 
+/* Returns the image of the request that takes the most rows in a call. */
+static int widest_image(const struct resolved_request *r) {
+    int widest = 0;
+    for (int i = 1; i < r->images; i++)
+        if (resolved_request_rows(r, i) > resolved_request_rows(r, widest))
+            widest = i;
+    return widest;
+}
+
+/* Prepares a rehearsal of the request's widest image. */
 static void rehearse_one(const struct resolved_request *request, struct rehearsal *r) {
-    *r = (struct rehearsal){ .request = request, .count = 1, .tokens = longest_text(request) };
-    fill_image(request, 0, NULL, NULL, &r->images[0]);
+    *r = (struct rehearsal){ .request = request,
+        .count = 1,
+        .tokens = longest_text(request),
+        .index = widest_image(request) };
+    fill_image(request, r->index, NULL, NULL, &r->images[0]);
     /* Measures with the longest text, which needs the most memory. */
-    r->images[0].text_tokens[0] = r->images[0].text_tokens[1] = r->tokens;
+    for (int text = 0; text <= r->images[0].parts; text++)
+        r->images[0].text_tokens[text] = r->tokens;
 }
 
 static bool measure(
@@ -324,6 +297,13 @@ static bool measure(
     return true;
 }
 
+static int rows_in(const struct image *images, int count) {
+    int rows = 0;
+    for (int i = 0; i < count; i++)
+        rows += image_rows(&images[i]);
+    return rows;
+}
+
 bool model_stages_note(
     struct model_stages *m, const struct resolved_request *request, struct error *err) {
     struct compute c = compute_of(m);
@@ -337,6 +317,8 @@ bool model_stages_note(
     r.count = r.count < request->images ? r.count : request->images;
     for (int i = 0; i < r.count; i++)
         fill_image(request, i, NULL, NULL, &r.images[i]);
+    while (r.count > 1 && rows_in(r.images, r.count) > UNET_CALL_MAX_ROWS)
+        r.count--;
     size_t peak;
     c.note = true;
     return compute_measure(&c, rehearse, &r, &peak, err);
@@ -512,23 +494,33 @@ static int images_max(struct model_stages *m, const struct resolved_request *r) 
     return wanted < 4 ? 4 : wanted > SAMPLER_MAX_IMAGES ? SAMPLER_MAX_IMAGES : wanted;
 }
 
+/* Returns the size of a sampler for `images` images of the request's size with texts of up to
+ * `tokens` tokens and prompts of up to `parts` parts. The rows of a call are those that
+ * policy_choose allows. */
 static struct sampler_size size_for(
-    struct model_stages *m, const struct resolved_request *r, int images, int tokens) {
-    const int call = call_images(m, r);
+    struct model_stages *m, const struct resolved_request *r, int images, int tokens, int parts) {
+    const int call = call_images(m, r), all = images * (1 + parts);
+    const int most = 2 * call > 1 + parts ? 2 * call : 1 + parts;
     return (struct sampler_size){
         .height = r->latent_height,
         .width = r->latent_width,
         .images = images,
         .call_images = call < images ? call : images,
+        .call_rows = all < most ? all : most,
+        .parts = parts,
         .tokens = tokens,
     };
+}
+
+static int most_parts(const struct resolved_request *r) {
+    return resolved_request_texts(r, widest_image(r)).count;
 }
 
 static bool create_slab(struct model_stages *m, const struct resolved_request *r, struct slab **out,
     struct error *err) {
     const int call = call_images(m, r);
     const struct sampler_size size = size_for(
-        m, r, r->images < call ? r->images : call, longest_text(r));
+        m, r, r->images < call ? r->images : call, longest_text(r), most_parts(r));
     struct slab *slab = free_slab(m);
     if (!slab)
         return error_set(err, ERROR_NO_MEMORY, "pictures of %d sizes are on their way", SIZES_MAX);
@@ -563,7 +555,7 @@ static bool grow_slab(struct model_stages *m, struct slab *slab, const struct re
     struct error *err) {
     const int most = images_max(m, r), images = 2 * slab->sampler.size.images;
     const struct sampler_size size = size_for(
-        m, r, images < most ? images : most, slab->sampler.size.tokens);
+        m, r, images < most ? images : most, slab->sampler.size.tokens, slab->sampler.size.parts);
     if (size.images <= slab->sampler.size.images)
         return error_set(
             err, ERROR_NO_MEMORY, "%d pictures of this size are on their way", size.images);
@@ -573,10 +565,12 @@ static bool grow_slab(struct model_stages *m, struct slab *slab, const struct re
 /* Enlarges the slab's text memory if the request's texts do not fit. */
 static bool lengthen_slab(struct model_stages *m, struct slab *slab,
     const struct resolved_request *r, struct error *err) {
-    struct sampler_size size = slab->sampler.size;
-    if (size.tokens >= longest_text(r))
+    const struct sampler_size *now = &slab->sampler.size;
+    const int tokens = longest_text(r), parts = most_parts(r);
+    if (now->tokens >= tokens && now->parts >= parts)
         return true;
-    size.tokens = longest_text(r);
+    const struct sampler_size size = size_for(m, r, now->images,
+        tokens > now->tokens ? tokens : now->tokens, parts > now->parts ? parts : now->parts);
     return resize_slab(m, slab, &size, err);
 }
 
@@ -602,10 +596,11 @@ static void leave(void *user, struct image *image) {
 
 /* Finds another image of the same request and prompt, so that its encoded texts can be copied. */
 static const struct image *find_like(const struct slab *slab, const struct image *image) {
+    const struct resolved_request *r = slab->requests[image->row];
+    const int first = resolved_request_texts(r, slab->indices[image->row]).first;
     for (int row = 0; row < SAMPLER_MAX_IMAGES; row++)
-        if (row != image->row && slab->images[row] &&
-            slab->requests[row] == slab->requests[image->row] &&
-            slab->texts[row] == slab->texts[image->row])
+        if (row != image->row && slab->images[row] && slab->requests[row] == r &&
+            resolved_request_texts(r, slab->indices[row]).first == first)
             return slab->images[row];
     return NULL;
 }
@@ -624,7 +619,7 @@ static bool place_image(struct model_stages *m, const struct resolved_request *r
     slab->used = ++m->clock;
     slab->images[image->row] = image;
     slab->requests[image->row] = r;
-    slab->texts[image->row] = text_of(r, index);
+    slab->indices[image->row] = index;
     return true;
 }
 
@@ -661,14 +656,11 @@ static bool start_image(struct model_stages *m, const struct resolved_request *r
     struct image *image, struct error *err) {
     const struct slab *slab = slab_of(m, image);
     struct compute c = compute_of(m);
-    const struct image *like = find_like(slab, image);
+    const struct text_stage texts = text_stage_of(m);
     struct image_start start;
     if (!create_motion(r, index, image, err) || !create_start(m, r, image, &start, err))
         return false;
-    if (like)
-        sampler_copy_texts(&c, image->sampler, image, like);
-    else
-        encode_texts(&c, m, r, index, image->sampler, image);
+    text_stage_encode(&c, &texts, r, index, image, find_like(slab, image));
     sampler_start(&c, image->sampler, &image, 1);
     image->start = NULL;
     image_start_finish(&start);
@@ -747,6 +739,11 @@ static bool step(void *user, struct image *const *images, int count, struct erro
     struct image *sorted[UNET_CALL_MAX_IMAGES];
     memcpy(sorted, images, sizeof(struct image *) * (size_t)count);
     qsort(sorted, (size_t)count, sizeof(struct image *), by_row);
+    const struct slab *slab = slab_of(m, sorted[0]);
+    const struct text_stage texts = text_stage_of(m);
+    for (int i = 0; i < count; i++)
+        text_stage_encode(&c, &texts, slab->requests[sorted[i]->row], slab->indices[sorted[i]->row],
+            sorted[i], find_like(slab, sorted[i]));
     sampler_tick(&c, sorted[0]->sampler, sorted, count);
     return finish(&c, err);
 }
@@ -829,7 +826,9 @@ static bool colours(void *user, struct latent_colours *out, struct error *err) {
         .latent_height = side,
         .latent_width = side,
     };
-    struct rehearsal r = { .request = &square, .count = 1, .tokens = 1 };
+    struct rehearsal r = {
+        .request = &square, .count = 1, .tokens = 1, .images = { { .parts = 1 } }
+    };
     struct need need;
     if (!get_need(m, PART_ENCODE, &r, &need, err) || !reserve(m, need.bytes, err))
         return false;

@@ -68,8 +68,9 @@ static bool slows_nobody(
 static bool fits(
     const struct choice *c, const struct policy_call *call, const struct policy_image *image) {
     const struct policy_image *head = &c->images[call->images[0]];
+    const int rows = rows_of(c, call, NULL) + image->rows;
     return image->state != POLICY_CODING && image->size == head->size && !image->alone &&
-           rows_of(c, call, NULL) + image->rows <= c->limits->call_rows &&
+           rows <= c->limits->call_rows && rows <= 2 * head->call_images &&
            slows_nobody(c, call, image);
 }
 

@@ -46,7 +46,8 @@ struct policy_image {
     enum policy_state state;
     int size;        /* only images of one size share a UNet call */
     int rows;        /* that it takes in a UNet call */
-    int call_images; /* the most images of its size in one UNet call */
+    int call_images; /* the most images of its size in one UNet call, and half of the most rows; one
+                        image alone may have more rows */
     bool alone;      /* must not share a UNet call */
 };
 

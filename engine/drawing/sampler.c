@@ -7,21 +7,25 @@
 #include <math.h>
 #include <string.h>
 
-/* One UNet call and its images. The call has `rows` rows: first `guided` unconditional rows, then
- * `count` conditional ones. */
+/* One UNet call and its images. The call has `rows` rows: first the unconditional ones, then the
+ * conditional ones. Both are in the order of the images. */
 struct tick {
     struct compute *c;
     struct sampler *s;
     struct image *const *images;
-    int count, guided, rows;
+    int count, rows;
+    int conditional[UNET_CALL_MAX_IMAGES]; /* the first conditional row of each image */
 };
 
 static struct tick tick_of(
     struct compute *c, struct sampler *s, struct image *const *images, int count) {
-    struct tick t = { c, s, images, count, 0, 0 };
+    struct tick t = { .c = c, .s = s, .images = images, .count = count };
     for (int i = 0; i < count; i++)
-        t.guided += images[i]->guided;
-    t.rows = t.guided + count;
+        t.rows += images[i]->guided;
+    for (int i = 0; i < count; i++) {
+        t.conditional[i] = t.rows;
+        t.rows += images[i]->parts;
+    }
     return t;
 }
 
@@ -30,9 +34,10 @@ static const struct scheduler_evaluation *evaluation_of(const struct image *imag
 }
 
 /* Consecutive images of a call whose rows of terms are consecutive too. One operation handles them
- * all, with a coefficient for each image. */
+ * all, with a coefficient for each image. An image whose prompt has several parts is a run of its
+ * own. */
 struct run {
-    int first, count;         /* indices into tick.images and its conditional rows */
+    int first, count;         /* indices into tick.images */
     int unconditional;        /* the first image's unconditional row, if guided */
     int row;                  /* row of terms of the first image */
     const struct image *head; /* the first image */
@@ -50,7 +55,8 @@ static bool next_run(const struct tick *t, are_alike *alike, struct run *run) {
     struct image *const *images = t->images + first;
     int count = 1;
     while (first + count < t->count && images[count]->row == images[0]->row + count &&
-           images[count]->guided == images[0]->guided && alike(images[0], images[count]))
+           images[count]->guided == images[0]->guided && images[count]->parts == 1 &&
+           images[0]->parts == 1 && alike(images[0], images[count]))
         count++;
     *run = (struct run){ first, count, unconditional, images[0]->row, images[0] };
     return true;
@@ -68,9 +74,10 @@ static struct tensor unconditional_rows(const struct tensor *t, const struct run
     return tensor_rows(t, run->unconditional, run->count);
 }
 
+/* Returns the rows of part number `part` of the run's prompts. */
 static struct tensor conditional_rows(
-    const struct tick *t, const struct tensor *x, const struct run *run) {
-    return tensor_rows(x, t->guided + run->first, run->count);
+    const struct tick *t, const struct tensor *x, const struct run *run, int part) {
+    return tensor_rows(x, t->conditional[run->first] + part, run->count);
 }
 
 /* y[image] = factors[image] * x[image] */
@@ -197,17 +204,14 @@ static void fill_input(const struct tick *t) {
             divisors[i] = evaluation_of(t->images[run.first + i])->input_divisor;
         if (run.head->guided)
             show(t, &run, divisors, run.unconditional);
-        show(t, &run, divisors, t->guided + run.first);
+        for (int part = 0; part < run.head->parts; part++)
+            show(t, &run, divisors, t->conditional[run.first] + part);
     }
 }
 
-/* The next two functions return the rows of text_kv that belong to an image. */
-static int unconditional_text(const struct image *image) {
-    return 2 * image->row;
-}
-
-static int conditional_text(const struct image *image) {
-    return 2 * image->row + 1;
+/* Returns the row of text_kv that holds text number `text` of the image in row `row`. */
+static int text_place(const struct sampler *s, int row, int text) {
+    return row * (1 + s->size.parts) + text;
 }
 
 /* A recording device keeps one recording for each number of rows. To keep few of them, an odd
@@ -237,15 +241,15 @@ static void copy_row(
  * previous tick is not copied again. */
 static void fill_kv(const struct tick *t) {
     struct sampler *s = t->s;
-    int texts[2 * UNET_CALL_MAX_IMAGES], unconditional = 0;
-    int32_t lengths[2 * UNET_CALL_MAX_IMAGES];
+    int texts[UNET_CALL_MAX_ROWS], unconditional = 0;
+    int32_t lengths[UNET_CALL_MAX_ROWS];
     for (int i = 0; i < t->count; i++) {
-        texts[t->guided + i] = conditional_text(t->images[i]);
-        lengths[t->guided + i] = t->images[i]->text_tokens[1];
-        if (!t->images[i]->guided)
-            continue;
-        lengths[unconditional] = t->images[i]->text_tokens[0];
-        texts[unconditional++] = unconditional_text(t->images[i]);
+        const struct image *image = t->images[i];
+        for (int text = image->guided ? 0 : 1; text <= image->parts; text++) {
+            const int row = text ? t->conditional[i] + text - 1 : unconditional++;
+            texts[row] = text_place(s, image->row, text);
+            lengths[row] = image->text_tokens[text];
+        }
     }
     for (int row = 0; row < t->rows; row++) {
         if (s->kv_texts[row] == texts[row])
@@ -281,7 +285,8 @@ static const struct overlay *overlay_of(const struct tick *t, int rows, struct c
     int unconditional = 0;
     memset(o->rows, 0, sizeof(o->rows));
     for (int i = 0; i < t->count; i++) {
-        o->rows[t->guided + i] = t->images[i]->overlay;
+        for (int part = 0; part < t->images[i]->parts; part++)
+            o->rows[t->conditional[i] + part] = t->images[i]->overlay;
         if (t->images[i]->guided)
             o->rows[unconditional++] = t->images[i]->overlay;
     }
@@ -348,9 +353,11 @@ static void fill_times(const struct tick *t) {
     int lines[UNET_CALL_MAX_ROWS], unconditional = 0;
     int32_t ids[UNET_CALL_MAX_ROWS * UNET_TIME_PIECES_MAX];
     for (int i = 0; i < t->count; i++) {
-        lines[t->guided + i] = time_line(t, i);
+        const int line = time_line(t, i);
+        for (int part = 0; part < t->images[i]->parts; part++)
+            lines[t->conditional[i] + part] = line;
         if (t->images[i]->guided)
-            lines[unconditional++] = lines[t->guided + i];
+            lines[unconditional++] = line;
     }
     for (int row = t->rows; row < rows; row++)
         lines[row] = lines[t->rows - 1];
@@ -428,28 +435,47 @@ static bool guidance_alike(const struct image *a, const struct image *b) {
     return (a->guidance_rescale > 0) == (b->guidance_rescale > 0);
 }
 
-/* guided = unconditional + guidance_scale (conditional - unconditional) */
-static void guide(const struct tick *t, const struct run *run) {
-    struct tensor unconditional = unconditional_rows(&t->s->predicted, run);
-    struct tensor conditional = conditional_rows(t, &t->s->predicted, run);
+/* y = unconditional + sum over the prompt's parts of weight (conditional - unconditional), where
+ * `scaled` multiplies the weights by guidance_scale. y is rows of the call. */
+static void combine_parts(
+    const struct tick *t, const struct run *run, bool scaled, struct tensor *y) {
+    const struct tensor unconditional = unconditional_rows(&t->s->predicted, run);
     struct tensor difference = call_rows(&t->s->difference, run);
-    struct tensor output = call_rows(&t->s->guided, run);
     float signs[2 * UNET_CALL_MAX_IMAGES], scales[2 * UNET_CALL_MAX_IMAGES];
-    for (int i = 0; i < run->count; i++) {
-        signs[2 * i] = scales[2 * i] = 1;
-        signs[2 * i + 1] = -1;
-        scales[2 * i + 1] = (float)t->images[run->first + i]->guidance_scale;
+    for (int part = 0; part < run->head->parts; part++) {
+        const struct tensor conditional = conditional_rows(t, &t->s->predicted, run, part);
+        for (int i = 0; i < run->count; i++) {
+            const struct image *image = t->images[run->first + i];
+            signs[2 * i] = scales[2 * i] = 1;
+            signs[2 * i + 1] = -1;
+            scales[2 * i + 1] = (float)((scaled ? image->guidance_scale : 1) *
+                                        image->part_weights[part]);
+        }
+        op_combine(t->c, &(struct combine_args){ .terms = { &conditional, &unconditional },
+                             .count = 2,
+                             .coefficients = signs,
+                             .y = &difference });
+        op_combine(
+            t->c, &(struct combine_args){ .terms = { part ? y : &unconditional, &difference },
+                      .count = 2,
+                      .coefficients = scales,
+                      .y = y });
     }
-    op_combine(t->c, &(struct combine_args){ .terms = { &conditional, &unconditional },
-                         .count = 2,
-                         .coefficients = signs,
-                         .y = &difference });
-    op_combine(t->c, &(struct combine_args){ .terms = { &unconditional, &difference },
-                         .count = 2,
-                         .coefficients = scales,
-                         .y = &output });
-    if (run->head->guidance_rescale > 0)
-        rescale_guidance(t, run, &conditional, &output);
+}
+
+/* guided = the prompt's parts, combined with guidance_scale. With several parts, guidance_rescale
+ * takes what they give with a guidance_scale of 1 for the conditional output. */
+static void guide(const struct tick *t, const struct run *run) {
+    struct tensor output = call_rows(&t->s->guided, run);
+    struct tensor conditional = conditional_rows(t, &t->s->predicted, run, 0);
+    combine_parts(t, run, true, &output);
+    if (!(run->head->guidance_rescale > 0))
+        return;
+    if (run->head->parts > 1) {
+        conditional = call_rows(&t->s->noise, run); /* free until noise is drawn */
+        combine_parts(t, run, false, &conditional);
+    }
+    rescale_guidance(t, run, &conditional, &output);
 }
 
 /* Returns the run's tensor of a term. Terms that last from tick to tick are in the images' rows,
@@ -457,7 +483,7 @@ static void guide(const struct tick *t, const struct run *run) {
 static struct tensor find_term(const struct tick *t, const struct run *run, int term) {
     if (term == TERM_OUTPUT)
         return run->head->guided ? call_rows(&t->s->guided, run)
-                                 : conditional_rows(t, &t->s->predicted, run);
+                                 : conditional_rows(t, &t->s->predicted, run, 0);
     return term == TERM_NOISE ? call_rows(&t->s->noise, run) : term_rows(t->s, term, run);
 }
 
@@ -558,6 +584,11 @@ void sampler_tick(struct compute *c, struct sampler *s, struct image *const *ima
     if (!check_count(c, s, count))
         return;
     const struct tick t = tick_of(c, s, images, count);
+    if (t.rows > s->size.call_rows) {
+        error_set(&c->error, ERROR_INTERNAL, "%d rows in one UNet call, %d fit", t.rows,
+            s->size.call_rows);
+        return;
+    }
     fill_kv(&t);
     fill_input(&t);
     fill_times(&t);
@@ -590,6 +621,10 @@ static bool size_is_right(struct compute *c, const struct sampler_size *size) {
     if (compute_ok(c) && (size->call_images < 1 || size->call_images > UNET_CALL_MAX_IMAGES))
         error_set(&c->error, ERROR_INTERNAL, "%d images in one UNet call, 1 to %d fit",
             size->call_images, UNET_CALL_MAX_IMAGES);
+    if (compute_ok(c) && (size->call_rows < 1 || size->call_rows > UNET_CALL_MAX_ROWS ||
+                             size->parts < 1 || size->parts > PROMPT_PARTS_MAX))
+        error_set(&c->error, ERROR_INTERNAL, "%d rows in one UNet call and %d texts in a prompt",
+            size->call_rows, size->parts);
     return compute_ok(c);
 }
 
@@ -600,9 +635,9 @@ void sampler_init(struct compute *c, struct sampler *s, const struct unet *unet,
         return;
     int64_t channels = unet_get_config(unet)->out_channels, h = size->height, w = size->width;
     int64_t images = size->images, call = size->call_images, tokens = size->tokens;
-    int64_t rows = recorded_rows(c, 2 * size->call_images), kv = unet_context_channels(unet);
+    int64_t rows = recorded_rows(c, size->call_rows), kv = unet_context_channels(unet);
     enum dtype dtype = unet_activation_dtype(unet);
-    s->text_kv = compute_tensor_3d(c, dtype, 2 * images, tokens, kv);
+    s->text_kv = compute_tensor_3d(c, dtype, images * (1 + size->parts), tokens, kv);
     s->kv = compute_tensor_3d(c, dtype, rows, tokens, kv);
     s->lengths = compute_tensor_1d(c, DTYPE_I32, rows);
     s->time_table = compute_tensor_2d(
@@ -627,7 +662,7 @@ void sampler_init(struct compute *c, struct sampler *s, const struct unet *unet,
     s->predicted = compute_tensor_4d(c, DTYPE_F32, rows, h, w, channels);
     s->guided = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
     s->difference = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
-    for (int row = 0; row < 2 * UNET_CALL_MAX_IMAGES; row++)
+    for (int row = 0; row < UNET_CALL_MAX_ROWS; row++)
         s->kv_texts[row] = -1;
     for (int row = 0; row < SAMPLER_MAX_IMAGES; row++)
         s->time_first[row] = -1;
@@ -648,9 +683,9 @@ void sampler_move(struct compute *c, struct sampler *s, const struct sampler *fr
             copy_row(c, &from->init_noise, row, &s->init_noise, row);
             copy_row(c, &from->mask, row, &s->mask, row);
         }
-        for (int text = 2 * row; text < 2 * row + 2; text++) {
-            const struct tensor whole = tensor_rows(&from->text_kv, text, 1);
-            copy(c, &whole, text_row(&s->text_kv, text, from->size.tokens));
+        for (int text = 0; text <= from->size.parts; text++) {
+            const struct tensor whole = tensor_rows(&from->text_kv, text_place(from, row, text), 1);
+            copy(c, &whole, text_row(&s->text_kv, text_place(s, row, text), from->size.tokens));
         }
     }
 }
@@ -674,11 +709,10 @@ void sampler_leave(struct image *image) {
     image->sampler = NULL;
 }
 
-/* Marks the rows of `kv` that hold the image's texts as out of date. */
-static void forget_texts(struct sampler *s, const struct image *image) {
-    for (int row = 0; row < 2 * UNET_CALL_MAX_IMAGES; row++)
-        if (s->kv_texts[row] == unconditional_text(image) ||
-            s->kv_texts[row] == conditional_text(image))
+/* Marks the rows of `kv` that hold this text of text_kv as out of date. */
+static void forget_text(struct sampler *s, int place) {
+    for (int row = 0; row < UNET_CALL_MAX_ROWS; row++)
+        if (s->kv_texts[row] == place)
             s->kv_texts[row] = -1;
 }
 
@@ -689,30 +723,27 @@ static bool text_fits(struct compute *c, const struct sampler *s, int tokens) {
     return compute_ok(c);
 }
 
-void sampler_encode_text(struct compute *c, struct sampler *s, struct image *image, bool prompt,
+void sampler_encode_text(struct compute *c, struct sampler *s, struct image *image, int text,
     const struct tensor *context) {
-    const int text = prompt ? conditional_text(image) : unconditional_text(image);
-    const int tokens = image->text_tokens[prompt];
+    const int place = text_place(s, image->row, text), tokens = image->text_tokens[text];
     if (!text_fits(c, s, tokens))
         return;
-    struct tensor kv = text_row(&s->text_kv, text, tokens);
-    forget_texts(s, image);
+    struct tensor kv = text_row(&s->text_kv, place, tokens);
+    forget_text(s, place);
     struct call_overlay overlay = { .rows = { image->overlay } };
     c->overlay = use_overlay(&overlay, 1);
     unet_encode_context(s->unet, c, context, &kv);
     c->overlay = NULL;
 }
 
-void sampler_copy_texts(
-    struct compute *c, struct sampler *s, struct image *image, const struct image *like) {
+void sampler_copy_text(
+    struct compute *c, struct sampler *s, struct image *image, int text, const struct image *like) {
+    const int place = text_place(s, image->row, text), tokens = like->text_tokens[text];
     if (!compute_ok(c))
         return;
-    forget_texts(s, image);
-    for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
-        const int tokens = like->text_tokens[prompt];
-        const struct tensor text = text_row(&s->text_kv, 2 * like->row + prompt, tokens);
-        copy(c, &text, text_row(&s->text_kv, 2 * image->row + prompt, tokens));
-    }
+    forget_text(s, place);
+    const struct tensor from = text_row(&s->text_kv, text_place(s, like->row, text), tokens);
+    copy(c, &from, text_row(&s->text_kv, place, tokens));
 }
 
 /* Uploads values, [c][h][w] on the host, to row `row` of y. Uses row `at` of `drawn` as scratch. */

@@ -1,7 +1,9 @@
 /* Takes images from noise to latents, one UNet call at a time.
  *
- * A sampler is the memory for images of one latent size. Each image has one row of terms, and two
- * rows of encoded context for its texts. Images join (sampler_place, sampler_encode_text,
+ * A sampler is the memory for images of one latent size. Each image has one row of terms, and rows
+ * of encoded context for its texts: the one without guidance, and the parts of its prompt. Most
+ * prompts have one part; several are drawn together (Liu et al., 2022, "Compositional Visual
+ * Generation with Composable Diffusion Models"). Images join (sampler_place, sampler_encode_text,
  * sampler_start) and take part in any number of ticks (one UNet call each) together with other
  * images. Each image has its own scheduler row, timestep, guidance and texts. When it leaves
  * (sampler_finish, sampler_leave), its rows are free for others. The latents of an image depend
@@ -23,6 +25,10 @@ struct sampler;
  * weights less often, but the first evaluation waits until all are encoded. */
 #define SAMPLER_TIME_LINES 16
 
+/* The texts of an image: the one without guidance, and the parts of its prompt. */
+#define IMAGE_TEXTS_MAX (1 + PROMPT_PARTS_MAX)
+_Static_assert(IMAGE_TEXTS_MAX <= UNET_CALL_MAX_ROWS, "an image fits a call");
+
 /* Members that the caller does not need are zero. All pointers are borrowed until the image has
  * left. */
 struct image {
@@ -36,7 +42,11 @@ struct image {
     const struct row_overlay *overlay; /* of the UNet, for all its rows; NULL: none */
     bool guided;
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
-    int text_tokens[2]; /* of the text without guidance (if guided), then of the prompt */
+    int parts;                               /* of the prompt; 1 if not guided */
+    double part_weights[PROMPT_PARTS_MAX];   /* [parts], if guided: factors for guidance_scale */
+    /* The tokens of each text, and for its owner's use which variant of it is encoded; -1: none.
+     * The first is the text without guidance (if guided), then come the parts. */
+    int text_tokens[IMAGE_TEXTS_MAX], text_variants[IMAGE_TEXTS_MAX];
     /* [c][height][width], host. The next tick writes here its prediction of the final latents.
      * NULL: no preview is wanted. */
     float *preview;
@@ -53,15 +63,17 @@ static inline bool image_is_done(const struct image *image) {
 }
 
 /* Returns the rows that the image takes in a UNet call: an unconditional row if guided, and a row
- * with the prompt. */
+ * for each part of the prompt. */
 static inline int image_rows(const struct image *image) {
-    return image->guided ? 2 : 1;
+    return image->guided + image->parts;
 }
 
 struct sampler_size {
     int64_t height, width; /* of the latents */
     int images;            /* with rows at once: 1..SAMPLER_MAX_IMAGES */
     int call_images;       /* in one UNet call: 1..UNET_CALL_MAX_IMAGES */
+    int call_rows;         /* of one UNet call: 1..UNET_CALL_MAX_ROWS */
+    int parts;             /* most parts of a prompt: 1..PROMPT_PARTS_MAX */
     int tokens;            /* of the longest text */
 };
 
@@ -78,8 +90,8 @@ struct sampler {
      * the noise added to them, and the mask (one channel). With one of 9 channels: only `shown`,
      * the mask and the masked picture that follow the sample in the input. */
     struct tensor init, init_noise, mask, shown;
-    /* [2 images][tokens][...]: for each image the text without guidance, then the prompt. Values
-     * after the end of a text are undefined. */
+    /* [images * (1 + parts)][tokens][...]: for each image the text without guidance, then the parts
+     * of its prompt. Values after the end of a text are undefined. */
     struct tensor text_kv;
     /* time_table: [images * SAMPLER_TIME_LINES][...], the terms that the timesteps of each image's
      * next evaluations add, computed with the image's adapters. timesteps: f32, those being
@@ -88,12 +100,12 @@ struct sampler {
     int time_first[SAMPLER_MAX_IMAGES]; /* evaluation of each image's first line; -1: none */
     /* The tensors of one UNet call, in the order of the tick's images. `input`, `predicted`, `kv`,
      * `lengths` (i32, of the texts) and `time_ids` (into time_table) have one row per row of the
-     * call, unconditional rows first. */
+     * call, unconditional rows first; the parts of an image are neighbours. */
     struct tensor input, predicted, kv, lengths, time_ids;
-    struct tensor scaled;                   /* divided samples, if the UNet also takes `shown` */
-    struct tensor difference, guided;       /* conditional - unconditional; guidance's output */
-    struct tensor noise, drawn;             /* drawn: in torch's order, [images][channels][h][w] */
-    int kv_texts[2 * UNET_CALL_MAX_IMAGES]; /* row of text_kv in each row of kv, or -1 */
+    struct tensor scaled;             /* divided samples, if the UNet also takes `shown` */
+    struct tensor difference, guided; /* conditional - unconditional; guidance's output */
+    struct tensor noise, drawn;       /* drawn: in torch's order, [images][channels][h][w] */
+    int kv_texts[UNET_CALL_MAX_ROWS]; /* row of text_kv in each row of kv, or -1 */
 };
 
 /* Every function that takes a `struct compute` sets c->error on failure, and does nothing if it is
@@ -110,13 +122,13 @@ bool sampler_place(struct sampler *s, struct image *image);
 /* Frees the image's rows. May be called at any step. */
 void sampler_leave(struct image *image);
 
-/* Encodes one of the image's texts, [1][its text_tokens][cross_attention_dim]: the prompt, or the
- * text without guidance. */
-void sampler_encode_text(struct compute *c, struct sampler *s, struct image *image, bool prompt,
+/* Encodes text number `text` of the image (see text_tokens), [1][its text_tokens]
+ * [cross_attention_dim]. May be called again before any tick, for another text of this length. */
+void sampler_encode_text(struct compute *c, struct sampler *s, struct image *image, int text,
     const struct tensor *context);
-/* Copies the encoded texts of `like`, an image in this sampler with the same texts. */
-void sampler_copy_texts(
-    struct compute *c, struct sampler *s, struct image *image, const struct image *like);
+/* Copies the encoded text from `like`, an image in this sampler with the same text there. */
+void sampler_copy_text(
+    struct compute *c, struct sampler *s, struct image *image, int text, const struct image *like);
 
 /* Gives the images their initial noise, or the start made from their pictures. Call it after
  * sampler_place. */

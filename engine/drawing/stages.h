@@ -8,8 +8,8 @@
 #include "engine/drawing/sampler.h"
 #include "engine/resolve/resolve.h"
 
-/* Flops of one evaluation of one image, of decoding one image, and of encoding all pictures of the
- * request. */
+/* Flops of one evaluation of the image that has most rows, of decoding one image, and of encoding
+ * all pictures of the request. */
 struct stage_work {
     double evaluation, decode, encode;
 };
@@ -26,7 +26,8 @@ struct stages {
 
     bool (*measure)(void *user, const struct resolved_request *request, struct stage_work *out,
         struct error *err);
-    /* Returns the best number of images of the request's size in one UNet call. */
+    /* Returns the best number of images of the request's size in one UNet call, if each has two
+     * rows. */
     int (*call_images)(void *user, const struct resolved_request *request);
 
     /* Encodes the request's pictures with the VAE. Writes `moments` in the form that

@@ -367,7 +367,6 @@ static int list_images(struct studio *studio, double now) {
             .turn = d->turn,
             .rank = d->rank,
             .size = size_of(r),
-            .rows = r->guided ? 2 : 1,
             .call_images = studio->stages.call_images(studio->stages.user, r),
         };
         for (int i = 0; i < (d->encoded ? r->images : 1); i++) {
@@ -376,6 +375,7 @@ static int list_images(struct studio *studio, double now) {
                 continue;
             studio->places[count] = (struct place){ d, i };
             studio->list[count] = like;
+            studio->list[count].rows = resolved_request_rows(r, i);
             const bool preview_waits = d->pictures && d->pictures[i].preview_waits;
             studio->list[count].state = d->encoded ? policy_state(state, preview_waits)
                                                    : POLICY_CODING;
@@ -618,7 +618,7 @@ static bool after_call(struct studio *studio, const struct place *places, int co
         d->evaluations++;
         d->served += d->work.evaluation;
         flops += d->work.evaluation;
-        rows += d->request->guided ? 2 : 1;
+        rows += resolved_request_rows(d->request, places[i].index);
         if (picture_at(&places[i])->image.preview)
             preview_picture(studio, d, places[i].index);
         if (image_is_done(&picture_at(&places[i])->image) &&

@@ -27,6 +27,36 @@ bool prompt_number(const char *text, size_t length, double *out) {
     return isfinite(*out);
 }
 
+static bool is_space(utf8proc_int32_t c) {
+    const utf8proc_category_t kind = utf8proc_category(c);
+    return (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f) || c == 0x85 ||
+           (kind >= UTF8PROC_CATEGORY_ZS && kind <= UTF8PROC_CATEGORY_ZP);
+}
+
+size_t prompt_space(const char *at, const char *end) {
+    utf8proc_int32_t c;
+    const utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)at, end - at, &c);
+    return size > 0 && is_space(c) ? (size_t)size : 0;
+}
+
+size_t prompt_space_before(const char *begin, const char *end) {
+    const char *at = end;
+    if (at == begin)
+        return 0;
+    do
+        at--;
+    while (at > begin && ((unsigned char)*at & 0xc0) == 0x80);
+    return prompt_space(at, end) == (size_t)(end - at) ? (size_t)(end - at) : 0;
+}
+
+/* Returns the bytes of all white space that ends at `end`. */
+static size_t spaces_before(const char *begin, const char *end) {
+    const char *at = end;
+    for (size_t size; (size = prompt_space_before(begin, at)) > 0;)
+        at -= size;
+    return (size_t)(end - at);
+}
+
 static bool is_word_byte(char c) {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
@@ -70,7 +100,7 @@ const char *prompt_find_word(const char *text, size_t size, const char *word) {
 }
 
 void prompt_parts_finish(struct prompt_parts *parts) {
-    free(parts->text);
+    free(parts->block);
     free(parts->tags);
     *parts = (struct prompt_parts){ 0 };
 }
@@ -224,11 +254,11 @@ static bool add_tag(
     return true;
 }
 
-/* Copies `text` to out->text without its tags, and adds the tags to *out. */
+/* Copies `text` to out->block without its tags, and adds the tags to *out. */
 static bool cut_tags(
     const char *param, const char *text, struct prompt_parts *out, struct error *err) {
     struct tag tag;
-    char *to = out->text;
+    char *to = out->block;
     while (find_tag(text, &tag)) {
         const size_t before = (size_t)(tag.begin - text);
         memcpy(to, text, before);
@@ -241,110 +271,71 @@ static bool cut_tags(
     return true;
 }
 
-/* --- the weight of the whole prompt --- */
+/* --- the parts --- */
 
-/* Cuts off the weight of the whole prompt at its end: "words :1.2". */
-static bool cut_weight(const char *param, struct prompt_parts *parts, struct error *err) {
-    char *text = parts->text, *end = text + strlen(text);
-    while (end > text && strchr(PROMPT_SPACES, end[-1]))
-        end--;
+/* Cuts off the white space at the end of a part, and the part's weight before it: "words :1.2". */
+static bool cut_weight(const char *param, char *text, struct prompt_part *out, struct error *err) {
+    char *end = text + strlen(text);
+    end -= spaces_before(text, end);
+    *end = 0;
+    *out = (struct prompt_part){ text, 1 };
     char *number = end;
     while (number > text && strchr(".0123456789", number[-1]))
         number--;
     char *sign = number;
     if (sign > text && number < end && strchr("+-", sign[-1]))
         sign--;
-    char *colon = sign;
-    while (colon > text && strchr(PROMPT_SPACES, colon[-1]))
-        colon--;
+    char *colon = sign - spaces_before(text, sign);
     if (number == end || colon == text || colon[-1] != ':' ||
-        !prompt_number(sign, (size_t)(end - sign), &parts->guidance))
+        !prompt_number(sign, (size_t)(end - sign), &out->weight))
         return true;
-    if (!(fabs(parts->guidance) <= PROMPT_WEIGHT_MAX)) {
+    if (!(fabs(out->weight) <= PROMPT_WEIGHT_MAX)) {
         char value[48];
         snprintf(value, sizeof(value), "%.40s", colon - 1);
         return error_field(err, param, value, "a weight of the prompt from %g to %g",
             -PROMPT_WEIGHT_MAX, PROMPT_WEIGHT_MAX);
     }
-    for (colon--; colon > text && strchr(PROMPT_SPACES, colon[-1]);)
-        colon--;
+    colon--;
+    colon -= spaces_before(text, colon);
     *colon = 0;
     return true;
 }
 
-/* --- prompt editing and alternation --- */
-
-/* An open [ and what it contains so far, without the contents of nested brackets. */
-struct open_square {
-    const char *begin, *colon; /* colon: the last colon, or NULL */
-    int round;                 /* number of round brackets open in it */
-    bool has_bar;
-};
-
-static bool refuse_square(const char *param, const struct open_square *square, const char *end,
-    const char *what, struct error *err) {
-    char value[SHOWN_BYTES + 1];
-    const size_t size = (size_t)(end + 1 - square->begin);
-    snprintf(value, sizeof(value), "%.*s", (int)(size < SHOWN_BYTES ? size : SHOWN_BYTES),
-        square->begin);
-    return error_field(
-        err, param, value, "%s, which is not supported; write \\[ for a bracket", what);
-}
-
-/* Whether only a number stands between the colon and `end`, the closing bracket. */
-static bool is_editing(const char *colon, const char *end) {
-    double number;
-    return colon && read_number(colon + 1, (size_t)(end - colon - 1), &number);
-}
-
-/* Refuses prompt editing, [a:b:0.5], [a:0.5] and [a::0.5], and alternation, [a|b]. Ignores what is
- * inside round brackets. attention_parse refuses brackets nested deeper than PROMPT_NESTING_MAX. */
-static bool check_steps(const char *param, const char *text, struct error *err) {
-    struct open_square open[PROMPT_NESTING_MAX];
-    int count = 0;
-    for (const char *at = text; *at && count < PROMPT_NESTING_MAX; at++) {
-        struct open_square *last = count > 0 ? &open[count - 1] : NULL;
-        if (*at == '\\' && at[1]) {
-            at++;
-        } else if (*at == '[') {
-            open[count++] = (struct open_square){ .begin = at };
-        } else if (last && *at == '(') {
-            last->round++;
-        } else if (last && *at == ')') {
-            last->round -= last->round > 0;
-        } else if (*at == ']' && last) {
-            if (last->has_bar)
-                return refuse_square(param, last, at, "an alternation of texts", err);
-            if (is_editing(last->colon, at))
-                return refuse_square(param, last, at, "prompt editing", err);
-            count--;
-        } else if (last && last->round == 0) {
-            last->has_bar = last->has_bar || *at == '|';
-            last->colon = *at == ':' ? at : last->colon;
+/* Splits out->block at each AND. */
+static bool split_parts(const char *param, struct prompt_parts *out, struct error *err) {
+    char *text = out->block;
+    for (bool more = true; more;) {
+        const char *word = prompt_find_word(text, strlen(text), "AND");
+        char *part = text;
+        more = word;
+        if (out->count == PROMPT_PARTS_MAX) {
+            char value[32];
+            snprintf(value, sizeof(value), "more than %d parts", PROMPT_PARTS_MAX);
+            return error_field(err, param, value,
+                "at most %d parts joined by AND; in small letters it is a word", PROMPT_PARTS_MAX);
         }
+        if (more) {
+            text += word - text;
+            *text = 0;
+            text += strlen("AND");
+        }
+        if (!cut_weight(param, part, &out->parts[out->count++], err))
+            return false;
     }
     return true;
 }
 
-static bool check_and(const char *param, const char *text, struct error *err) {
-    return !prompt_find_word(text, strlen(text), "AND") ||
-           error_field(err, param, "AND",
-               "one prompt: several at a time (composable diffusion) are not supported; in small "
-               "letters it is a word");
-}
-
 bool prompt_parts_parse(const char *param, const char *text, bool negative,
     struct prompt_parts *out, struct error *err) {
-    *out = (struct prompt_parts){ .text = malloc(strlen(text) + 1), .guidance = 1 };
-    if (!out->text)
+    *out = (struct prompt_parts){ .block = malloc(strlen(text) + 1) };
+    if (!out->block)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a text");
-    bool ok = true;
-    if (negative)
-        memcpy(out->text, text, strlen(text) + 1);
-    else
-        ok = cut_tags(param, text, out, err) && check_and(param, out->text, err) &&
-             cut_weight(param, out, err);
-    if (ok && check_steps(param, out->text, err))
+    if (negative) {
+        memcpy(out->block, text, strlen(text) + 1);
+        out->parts[out->count++] = (struct prompt_part){ out->block, 1 };
+        return true;
+    }
+    if (cut_tags(param, text, out, err) && split_parts(param, out, err))
         return true;
     prompt_parts_finish(out);
     return false;

@@ -1,12 +1,12 @@
-/* Parses the parts of a prompt in AUTOMATIC1111's syntax, except words and their weights
- * (engine/prompts/attention.h). Tags <lora:NAME:WEIGHT> name adapters and are not part of the text.
- * A weight at the end applies to the whole prompt. Prompt editing [a:b:0.5], alternation [a|b] and
- * AND are refused with an error that names them: they would change the text from step to step, or
- * draw several texts at once. */
+/* Splits a prompt in AUTOMATIC1111's syntax into its tags and its parts. Tags <lora:NAME:WEIGHT>
+ * name adapters and are not part of the text. The word AND joins several parts, which are drawn
+ * together, each with the weight at its end ("words :1.2"). What the text of a part may contain is
+ * in engine/prompts/schedule.h and engine/prompts/attention.h. */
 #ifndef ENGINE_PROMPTS_SYNTAX_H
 #define ENGINE_PROMPTS_SYNTAX_H
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "engine/request/request.h"
 
 #define PROMPT_SPACES " \t\n\r\f\v"
@@ -23,18 +23,30 @@ bool prompt_number(const char *text, size_t length, double *out);
  * NULL if there is none. */
 const char *prompt_find_word(const char *text, size_t size, const char *word);
 
-/* A prompt, split into its text, its tags and its weight. */
+/* Returns the bytes of the white space that begins at `at`, or that ends at `end`; 0: none. The
+ * other argument limits the text. White space is what Unicode and Python call so. */
+size_t prompt_space(const char *at, const char *end);
+size_t prompt_space_before(const char *begin, const char *end);
+
+struct prompt_part {
+    const char *text; /* borrowed from the prompt_parts */
+    double weight;    /* factor for guidance_scale */
+};
+
+/* A prompt, split into its parts and its tags. */
 struct prompt_parts {
-    char *text;               /* owned */
+    struct prompt_part parts[PROMPT_PARTS_MAX];
+    int count;
+    char *block;              /* owned: the parts' texts */
     struct lora_choice *tags; /* owned, [tag_count], in the prompt's order */
     int tag_count;
-    double guidance; /* factor for guidance_scale */
 };
 
 void prompt_parts_finish(struct prompt_parts *parts); /* zeroed is fine */
 
-/* Splits `text` (UTF-8), the value of the field `param`. In a negative prompt, tags, AND and a
- * weight of the whole prompt are ordinary text. */
+/* Splits `text` (UTF-8), the value of the field `param`. A negative prompt has one part; tags, AND
+ * and a weight at its end are ordinary text. ERROR_INVALID for more than PROMPT_PARTS_MAX parts,
+ * for weights above PROMPT_WEIGHT_MAX and for tags that are not right. */
 bool prompt_parts_parse(const char *param, const char *text, bool negative,
     struct prompt_parts *out, struct error *err) __attribute__((warn_unused_result));
 

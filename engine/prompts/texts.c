@@ -1,6 +1,7 @@
 #include "engine/prompts/texts.h"
 
 #include "base/limits.h"
+#include "base/list.h"
 #include "engine/prompts/attention.h"
 #include "engine/prompts/syntax.h"
 
@@ -15,7 +16,41 @@
 void text_finish(struct text *text) {
     free(text->ids);
     free(text->weights);
+    free(text->spans);
     *text = (struct text){ 0 };
+}
+
+int text_variant_at(const struct text *text, int evaluation) {
+    return text->spans ? prompt_spans_at(text->spans, text->span_count, evaluation) : 0;
+}
+
+static bool are_idle(const float *weights, int count) {
+    for (int i = 0; i < count; i++)
+        if (weights[i] != 1)
+            return false;
+    return true;
+}
+
+static int count_vectors(const int32_t *ids, int count) {
+    int vectors = 0;
+    for (int i = 0; i < count; i++)
+        vectors += ids[i] >= EMBEDDING_ID_FIRST;
+    return vectors;
+}
+
+struct text text_variant(const struct text *text, int variant) {
+    struct text out = *text;
+    const size_t at = (size_t)variant * (size_t)text->tokens;
+    out.variants = 1;
+    out.spans = NULL;
+    out.span_count = 0;
+    if (!text->ids)
+        return out;
+    out.ids = text->ids + at;
+    out.weights = text->weights && !are_idle(text->weights + at, text->tokens) ? text->weights + at
+                                                                               : NULL;
+    out.vectors = count_vectors(out.ids, out.tokens);
+    return out;
 }
 
 void text_extras_finish(struct text_extras *extras) {
@@ -42,11 +77,6 @@ static const struct embedding *usable_embedding(
             "other words, or an embedding that can be used: %s: %s", embedding->file,
             embedding->error.message);
     return NULL;
-}
-
-static void count_vectors(struct text *text) {
-    for (int i = 0; i < text->tokens; i++)
-        text->vectors += text->ids[i] >= EMBEDDING_ID_FIRST;
 }
 
 /* --- plain --- */
@@ -123,9 +153,11 @@ static bool create_plain(const struct text_options *o, const char *param, const 
 struct chunker {
     const struct text_options *options;
     const char *param;
-    struct text *out;
-    int32_t *tokens; /* owned: [piece], of the chunk being filled */
-    float *weights;  /* owned: [piece], of the chunk being filled */
+    int32_t *out_ids;   /* [TEXT_CHUNKS_MAX][piece + 2] */
+    float *out_weights; /* shaped like out_ids */
+    int chunks;         /* so far */
+    int32_t *tokens;    /* owned: [piece], of the chunk being filled */
+    float *weights;     /* owned: [piece], of the chunk being filled */
     size_t piece, count;
     ptrdiff_t last_comma; /* index in this chunk; -1: no comma */
     int32_t comma;        /* token of the comma; -1: not in the vocabulary */
@@ -134,18 +166,17 @@ struct chunker {
 
 /* Ends the chunk: adds its begin and end marks and padding, all with weight 1. */
 static bool end_chunk(struct chunker *c) {
-    struct text *out = c->out;
-    const size_t length = c->piece + 2, at = (size_t)out->chunks * length;
-    if (out->chunks == TEXT_CHUNKS_MAX) {
+    const size_t length = c->piece + 2, at = (size_t)c->chunks * length;
+    if (c->chunks == TEXT_CHUNKS_MAX) {
         char value[48];
         snprintf(value, sizeof(value), "more than %d chunks", TEXT_CHUNKS_MAX);
         return error_field(
             c->err, c->param, value, "at most %d of %zu tokens each", TEXT_CHUNKS_MAX, c->piece);
     }
-    tokenizer_mark(c->options->tokenizer, c->tokens, c->count, length, out->ids + at);
+    tokenizer_mark(c->options->tokenizer, c->tokens, c->count, length, c->out_ids + at);
     for (size_t i = 0; i < length; i++)
-        out->weights[at + i] = i > 0 && i <= c->count ? c->weights[i - 1] : 1;
-    out->chunks++;
+        c->out_weights[at + i] = i > 0 && i <= c->count ? c->weights[i - 1] : 1;
+    c->chunks++;
     c->count = 0;
     c->last_comma = -1;
     return true;
@@ -227,38 +258,41 @@ static bool take_all(struct chunker *c, const struct attention *a) {
     for (size_t i = 0; i < a->count; i++)
         if (!take_piece(c, a, i))
             return false;
-    return (c->count == 0 && c->out->chunks > 0) || end_chunk(c);
+    return (c->count == 0 && c->chunks > 0) || end_chunk(c);
 }
 
+/* Writes the chunks of one variant to ids and weights, [TEXT_CHUNKS_MAX][context_length]. The last
+ * chunks are empty texts. *chunks is the number of the others. */
 static bool fill_chunks(const struct text_options *o, const char *param,
-    const struct attention *attention, struct text *out, struct error *err) {
-    const size_t length = (size_t)o->context_length, most = length * TEXT_CHUNKS_MAX;
+    const struct attention *attention, int32_t *ids, float *weights, int *chunks,
+    struct error *err) {
     struct chunker c = {
         .options = o,
         .param = param,
-        .out = out,
-        .piece = length - 2,
+        .out_ids = ids,
+        .out_weights = weights,
+        .piece = (size_t)o->context_length - 2,
         .last_comma = -1,
         .comma = tokenizer_find(o->tokenizer, ",</w>"),
         .err = err,
     };
-    out->ids = calloc(most, sizeof(*out->ids));
-    out->weights = calloc(most, sizeof(*out->weights));
     c.tokens = calloc(c.piece, sizeof(*c.tokens));
     c.weights = calloc(c.piece, sizeof(*c.weights));
-    const bool ok = out->ids && out->weights && c.tokens && c.weights
-                        ? take_all(&c, attention)
-                        : error_set(err, ERROR_NO_MEMORY, "no memory for a text's tokens");
+    bool ok = c.tokens && c.weights
+                  ? take_all(&c, attention)
+                  : error_set(err, ERROR_NO_MEMORY, "no memory for a text's tokens");
+    *chunks = c.chunks;
+    while (ok && c.chunks < TEXT_CHUNKS_MAX)
+        ok = end_chunk(&c);
     free(c.tokens);
     free(c.weights);
     return ok;
 }
 
 /* Drops the weights if all are 1, so that the encoded text is not touched. */
-static void drop_idle_weights(const struct text_options *o, struct text *text) {
-    for (int i = 0; i < text->chunks * o->context_length; i++)
-        if (text->weights[i] != 1)
-            return;
+static void drop_idle_weights(struct text *text) {
+    if (!are_idle(text->weights, text->variants * text->tokens))
+        return;
     free(text->weights);
     text->weights = NULL;
 }
@@ -268,6 +302,8 @@ static void drop_idle_weights(const struct text_options *o, struct text *text) {
 static bool warn_of(const char *param, const struct attention *attention, double guidance,
     struct text_extras *extras, struct error *err) {
     char *text = NULL;
+    if (extras->warning) /* by another variant or part of this prompt */
+        return true;
     for (size_t i = 0; i < attention->count; i++)
         if (attention_is_break_in_brackets(attention, i))
             return warn(extras,
@@ -288,39 +324,122 @@ static bool warn_of(const char *param, const struct attention *attention, double
                err);
 }
 
-static bool create_weighted(const struct text_options *o, const char *param, const char *string,
-    bool negative, struct text *out, struct text_extras *extras, struct error *err) {
+/* Keeps the first `chunks` chunks of each variant. As in AUTOMATIC1111, a variant that is
+ * shorter than another one of the same text ends with empty chunks. */
+static void pack(struct text *text, int chunks, int length) {
+    const size_t kept = (size_t)(chunks * length), all = (size_t)(TEXT_CHUNKS_MAX * length);
+    for (size_t i = 1; i < (size_t)text->variants; i++) {
+        memmove(text->ids + i * kept, text->ids + i * all, kept * sizeof(*text->ids));
+        memmove(text->weights + i * kept, text->weights + i * all, kept * sizeof(*text->weights));
+    }
+    text->chunks = chunks;
+    text->tokens = chunks * length;
+    int32_t *ids = reallocarray(text->ids, kept, (size_t)text->variants * sizeof(*ids));
+    float *weights = reallocarray(text->weights, kept, (size_t)text->variants * sizeof(*weights));
+    text->ids = ids ? ids : text->ids;
+    text->weights = weights ? weights : text->weights;
+}
+
+static bool fill_variants(const struct text_options *o, const char *param,
+    const struct prompt_schedule *schedule, double guidance, struct text *out,
+    struct text_extras *extras, struct error *err) {
+    const size_t each = (size_t)(o->context_length * TEXT_CHUNKS_MAX);
+    const size_t all = each * (size_t)schedule->variant_count;
+    int longest = 0;
+    out->ids = calloc(all, sizeof(*out->ids));
+    out->weights = calloc(all, sizeof(*out->weights));
+    if (!out->ids || !out->weights)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a text's tokens");
+    for (int i = 0; i < schedule->variant_count; i++) {
+        struct attention attention = { 0 };
+        const size_t at = each * (size_t)i;
+        int chunks = 0;
+        const bool ok = attention_parse(param, schedule->variants[i], &attention, err) &&
+                        fill_chunks(
+                            o, param, &attention, out->ids + at, out->weights + at, &chunks, err) &&
+                        warn_of(param, &attention, guidance, extras, err);
+        attention_finish(&attention);
+        if (!ok)
+            return false;
+        longest = chunks > longest ? chunks : longest;
+    }
+    out->variants = schedule->variant_count;
+    pack(out, longest, o->context_length);
+    drop_idle_weights(out);
+    return true;
+}
+
+/* Makes the text of one part of a prompt. `alone`: it is the only part. `most`: variants that the
+ * prompt may still have. */
+static bool create_part(const struct text_options *o, const char *param,
+    const struct prompt_part *part, bool alone, int most, struct text *out,
+    struct text_extras *extras, struct error *err) {
+    struct prompt_schedule schedule;
+    if (!prompt_schedule_parse(param, part->text, o->evaluations, most, &schedule, err))
+        return false;
+    out->guidance = part->weight;
+    const bool ok = fill_variants(o, param, &schedule, alone ? part->weight : 1, out, extras, err);
+    if (ok && schedule.variant_count > 1) {
+        out->spans = schedule.spans;
+        out->span_count = schedule.span_count;
+        schedule.spans = NULL;
+    }
+    prompt_schedule_finish(&schedule);
+    return ok;
+}
+
+/* Appends an empty struct to the list; NULL if there is no memory. */
+static struct text *append(struct text **texts, int *count, struct error *err) {
+    if (!LIST_ROOM(*texts, *count, "a prompt's texts", err))
+        return NULL;
+    struct text *text = &(*texts)[(*count)++];
+    *text = (struct text){ .guidance = 1, .variants = 1 };
+    return text;
+}
+
+static bool append_weighted(const struct text_options *o, const char *param, const char *string,
+    bool negative, struct text **texts, int *count, struct text_extras *extras, struct error *err) {
     struct prompt_parts parts;
-    struct attention attention = { 0 };
     if (!prompt_parts_parse(param, string, negative, &parts, err))
         return false;
-    bool ok = attention_parse(param, parts.text, &attention, err) &&
-              fill_chunks(o, param, &attention, out, err) &&
-              warn_of(param, &attention, parts.guidance, extras, err);
+    bool ok = true;
+    int most = PROMPT_VARIANTS_MAX;
+    for (int i = 0; ok && i < parts.count; i++) {
+        struct text *text = append(texts, count, err);
+        ok = text &&
+             create_part(o, param, &parts.parts[i], parts.count == 1, most, text, extras, err);
+        most -= ok ? text->variants : 0;
+    }
     if (ok) {
-        drop_idle_weights(o, out);
-        out->guidance = parts.guidance;
         extras->tags = parts.tags;
         extras->tag_count = parts.tag_count;
         parts.tags = NULL;
     }
-    attention_finish(&attention);
     prompt_parts_finish(&parts);
     return ok;
 }
 
-bool text_create(const struct text_options *options, const char *param, const char *string,
-    bool negative, struct text *out, struct text_extras *extras, struct error *err) {
-    *out = (struct text){ .guidance = 1 };
-    const bool ok = options->syntax == PROMPT_SYNTAX_A1111
-                        ? create_weighted(options, param, string, negative, out, extras, err)
-                        : create_plain(options, param, string, out, extras, err);
-    out->tokens = out->chunks * options->context_length;
-    if (ok)
-        count_vectors(out);
-    else
-        text_finish(out);
-    return ok;
+static bool append_plain(const struct text_options *o, const char *param, const char *string,
+    struct text **texts, int *count, struct text_extras *extras, struct error *err) {
+    struct text *text = append(texts, count, err);
+    if (!text || !create_plain(o, param, string, text, extras, err))
+        return false;
+    text->tokens = text->chunks * o->context_length;
+    return true;
+}
+
+bool texts_append(const struct text_options *options, const char *param, const char *string,
+    bool negative, struct text **texts, int *count, struct text_extras *extras, struct error *err) {
+    const int first = *count;
+    if (options->syntax == PROMPT_SYNTAX_A1111
+            ? !append_weighted(options, param, string, negative, texts, count, extras, err)
+            : !append_plain(options, param, string, texts, count, extras, err))
+        return false;
+    for (int i = first; i < *count; i++) {
+        struct text *text = &(*texts)[i];
+        text->vectors = count_vectors(text->ids, text->variants * text->tokens);
+    }
+    return true;
 }
 
 /* --- weights --- */

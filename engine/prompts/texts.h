@@ -4,24 +4,34 @@
 #define ENGINE_PROMPTS_TEXTS_H
 
 #include "engine/prompts/embeddings.h"
+#include "engine/prompts/schedule.h"
 #include "engine/request/request.h"
 #include "kernels/dtype.h"
 #include "models/tokenizer/tokenizer.h"
 
-/* One text, as chunks that are encoded separately and then concatenated. A zeroed struct is an
- * empty text, and text_finish accepts it. */
+/* One text, as chunks that are encoded separately and then concatenated. Prompt editing and
+ * alternation make several variants of it, of equal length. A zeroed struct is an empty text, and
+ * text_finish accepts it. */
 struct text {
-    /* owned: [chunks][tokens of a chunk]. An id from EMBEDDING_ID_FIRST on is a vector of an
-     * embedding. NULL: the client sent the text encoded. */
+    /* owned: [variants][chunks][tokens of a chunk]. An id from EMBEDDING_ID_FIRST on is a vector of
+     * an embedding. NULL: the client sent the text encoded. */
     int32_t *ids;
     float *weights;       /* owned: shaped like ids; NULL: all are 1 */
     const float *encoded; /* borrowed: [tokens][width], if the client sent it encoded, or NULL */
-    int chunks, tokens;   /* tokens: in all chunks together */
+    int chunks, tokens;   /* of a variant; tokens: in all its chunks together */
     int vectors;          /* number of ids that are vectors */
     double guidance;      /* factor for the request's guidance_scale */
+    int variants;         /* at least 1, unless the struct is zeroed */
+    struct prompt_span *spans; /* owned, [span_count]: when each variant holds; NULL: always */
+    int span_count;
 };
 
 void text_finish(struct text *text);
+
+/* Returns the number of the variant that holds in an evaluation of the UNet. */
+int text_variant_at(const struct text *text, int evaluation);
+/* Returns variant number `variant` as a text of its own. Its members are borrowed. */
+struct text text_variant(const struct text *text, int variant);
 
 /* Arguments that all texts of a request share. All borrowed. */
 struct text_options {
@@ -30,6 +40,7 @@ struct text_options {
     int context_length;                     /* of a chunk, with its begin and end marks */
     enum prompt_syntax syntax;
     enum long_prompt long_prompt;
+    int evaluations; /* of the UNet in a full drawing, which edits of a prompt count */
 };
 
 /* The parts of a text that are not words. The caller zeroes it before the call and finishes it in
@@ -42,9 +53,11 @@ struct text_extras {
 
 void text_extras_finish(struct text_extras *extras);
 
-/* Makes a text from `string`, the value of the field `param`. ERROR_INVALID names that field. */
-bool text_create(const struct text_options *options, const char *param, const char *string,
-    bool negative, struct text *out, struct text_extras *extras, struct error *err)
+/* Makes the texts of `string`, the value of the field `param`, and appends them to the list *texts,
+ * [*count]. There is one text, or one for each part that AND joins. ERROR_INVALID names the field;
+ * the list may then have grown, and the caller finishes what is in it in any case. */
+bool texts_append(const struct text_options *options, const char *param, const char *string,
+    bool negative, struct text **texts, int *count, struct text_extras *extras, struct error *err)
     __attribute__((warn_unused_result));
 
 /* Applies weights to an encoded text, [chunks][tokens][width]. Multiplies each token by its weight,

@@ -71,7 +71,8 @@ enum field_echo {
         .by_model = true,                                                                          \
         .help = "cut texts of more than 75 tokens, or encode them in pieces of 75")                \
     X(WORD, enum prompt_syntax, prompt_syntax, FIELD_WORDS("plain", "a1111"),                      \
-        .help = "brackets in texts: themselves, or AUTOMATIC1111's weights, BREAK and LoRA tags")  \
+        .help =                                                                                    \
+            "brackets in texts: themselves, or AUTOMATIC1111's weights, edits, AND, LoRA tags")    \
     X(OTHER, , loras, .openai = OPENAI_ALL,                                                        \
         .help = "adapters and their weights; otherwise the server's defaults; [] for none")        \
     X(OTHER, , init_image, .sdapi = "init_images",                                                 \

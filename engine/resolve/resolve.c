@@ -320,18 +320,40 @@ static bool take_encoded(const struct resolve_figures *figures, struct resolved_
     for (int64_t i = 0; i < each; i++)
         if (!isfinite(values[i]))
             return error_field(err, param, "not finite", "finite numbers only");
+    if (!LIST_ROOM(r->texts, r->text_count, "a prompt's texts", err))
+        return false;
     r->texts[r->text_count++] = (struct text){
         .encoded = values,
         .tokens = (int)e->tokens,
         .chunks = (int)((e->tokens + r->tokens - 1) / r->tokens),
         .guidance = 1,
+        .variants = 1,
     };
     return true;
 }
 
-/* Makes the text of prompt `index`; -1: of the negative prompt. */
-static bool make_text(const struct resolve_figures *figures, struct resolved_request *r, int index,
-    struct error *err) {
+/* Refuses what only guidance can draw. `first`: the prompt's first text. */
+static bool check_guidance(const struct resolved_request *r, int first, struct error *err) {
+    if (r->guided)
+        return true;
+    if (r->text_count - first > 1)
+        return error_field(err, "prompt", "AND",
+            "with a guidance_scale above 1, which weighs the parts; in small letters it is a word");
+    return r->texts[first].guidance == 1 ||
+           error_field(err, "prompt", "a weight of all of it, at its end",
+               "with a guidance_scale above 1, which it multiplies");
+}
+
+/* Returns the number of evaluations of the UNet that prompt editing counts. As in AUTOMATIC1111, a
+ * method of second order has two per step, although it leaves out one at the end; and a drawing
+ * from a picture counts from its own first step, but has fewer. */
+static int evaluations_of(const struct resolved_request *r) {
+    return r->asked.num_inference_steps * scheduler_order(r->scheduler.kind);
+}
+
+/* Makes the texts of prompt `index`; -1: of the negative prompt. */
+static bool make_texts_of(const struct resolve_figures *figures, struct resolved_request *r,
+    int index, struct error *err) {
     const struct generate_request *asked = &r->asked;
     const struct text_options options = {
         .tokenizer = figures->tokenizer,
@@ -339,34 +361,43 @@ static bool make_text(const struct resolve_figures *figures, struct resolved_req
         .context_length = figures->context_length,
         .syntax = asked->prompt_syntax,
         .long_prompt = asked->long_prompt,
+        .evaluations = evaluations_of(r),
     };
     const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
     const bool is_negative = index < 0;
-    struct text *text = &r->texts[r->text_count];
+    const int first = r->text_count;
     struct text_extras extras = { 0 };
     const struct encoded_texts *encoded = is_negative ? &asked->negative_prompt_embeds
                                                       : &asked->prompt_embeds;
     if (encoded->values)
         return take_encoded(figures, r, encoded, is_negative ? 0 : index,
             is_negative ? "negative_prompt_embeds" : "prompt_embeds", err);
-    bool ok = text_create(&options, is_negative ? "negative_prompt" : "prompt",
-        is_negative ? negative : asked->prompts[index], is_negative, text, &extras, err);
-    if (ok) {
-        r->text_count++;
-        r->vectors = r->vectors || text->vectors > 0;
-    }
+    bool ok = texts_append(&options, is_negative ? "negative_prompt" : "prompt",
+        is_negative ? negative : asked->prompts[index], is_negative, &r->texts, &r->text_count,
+        &extras, err);
     if (ok && extras.warning) {
         ok = add_warning(r, extras.warning, err);
         extras.warning = NULL;
     }
-    if (ok && text->guidance != 1 && !r->guided)
-        ok = error_field(err, "prompt", "a weight of all of it, at its end",
-            "with a guidance_scale above 1, which it multiplies");
     if (ok && asked->unknown_tags_pass)
         ok = pass_unknown_tags(figures, r, &extras, err);
-    ok = ok && (is_negative || take_tags(r, index, &extras, err));
+    ok = ok &&
+         (is_negative || (check_guidance(r, first, err) && take_tags(r, index, &extras, err)));
     text_extras_finish(&extras);
     return ok;
+}
+
+/* Makes the texts of prompt `index`, and notes where they are. */
+static bool make_prompt(const struct resolve_figures *figures, struct resolved_request *r,
+    int index, struct error *err) {
+    struct prompt_texts *out = &r->prompts[index];
+    out->first = r->text_count;
+    if (!make_texts_of(figures, r, index, err))
+        return false;
+    out->count = r->text_count - out->first;
+    for (int i = out->first; i < r->text_count; i++)
+        out->tokens = r->texts[i].tokens > out->tokens ? r->texts[i].tokens : out->tokens;
+    return true;
 }
 
 static bool make_texts(
@@ -375,16 +406,20 @@ static bool make_texts(
     r->tokens = figures->context_length;
     r->embeddings = embeddings_take(figures->embeddings);
     const int prompts = generate_request_texts(asked);
-    r->texts = calloc((size_t)prompts + 1, sizeof(*r->texts));
-    if (!r->texts)
+    r->prompts = calloc((size_t)prompts, sizeof(*r->prompts));
+    if (!r->prompts)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
     if (asked->prompt_syntax == PROMPT_SYNTAX_A1111)
         asked->long_prompt = LONG_PROMPT_CHUNK;
-    for (int i = r->guided ? -1 : 0; i < prompts; i++)
-        if (!make_text(figures, r, i, err))
+    if (r->guided && !make_texts_of(figures, r, -1, err))
+        return false;
+    for (int i = 0; i < prompts; i++)
+        if (!make_prompt(figures, r, i, err))
             return false;
-    for (int i = 0; i < r->text_count; i++)
+    for (int i = 0; i < r->text_count; i++) {
         r->chunks = r->texts[i].chunks > r->chunks ? r->texts[i].chunks : r->chunks;
+        r->vectors = r->vectors || r->texts[i].vectors > 0;
+    }
     return true;
 }
 
@@ -446,6 +481,7 @@ void resolved_request_finish(struct resolved_request *request) {
     for (int i = 0; i < request->text_count; i++)
         text_finish(&request->texts[i]);
     free(request->texts);
+    free(request->prompts);
     if (request->of.release)
         request->of.release(request->of.model);
     embedding_set_release(request->embeddings);
@@ -454,6 +490,16 @@ void resolved_request_finish(struct resolved_request *request) {
 
 uint64_t resolved_request_seed(const struct resolved_request *request, int index) {
     return request->asked.seed + (uint64_t)index;
+}
+
+struct prompt_texts resolved_request_texts(const struct resolved_request *request, int index) {
+    if (!request->prompts)
+        return (struct prompt_texts){ .first = request->guided, .count = 1 };
+    return request->prompts[index / request->asked.num_images];
+}
+
+int resolved_request_rows(const struct resolved_request *request, int index) {
+    return resolved_request_texts(request, index).count + request->guided;
 }
 
 const char *resolved_request_prompt(const struct resolved_request *request, int index) {

@@ -40,8 +40,14 @@ struct resolved_request {
     bool guided;
     int images; /* num_images of each prompt, prompt by prompt */
     int latent_channels, latent_height, latent_width;
-    struct text *texts; /* if guided, the negative prompt first; then the prompts */
+    /* [text_count]. If guided, the negative prompt first; then the prompts, of which each has one
+     * text, or one for each part that AND joins. */
+    struct text *texts;
     int text_count;
+    struct prompt_texts {
+        int first, count; /* in `texts` */
+        int tokens;       /* of the longest of them; the others are lengthened to it */
+    } * prompts;          /* owned: one for each prompt; NULL: there is one, of one text */
     struct embedding_set *embeddings; /* held: the set that the texts use; NULL: none */
     bool vectors;                     /* at least one text contains vectors */
     int tokens;                       /* of a chunk, the text encoder's context */
@@ -70,6 +76,11 @@ void resolved_request_finish(struct resolved_request *request); /* zeroed is fin
 
 /* Returns the seed of image `index`. */
 uint64_t resolved_request_seed(const struct resolved_request *request, int index);
+/* Returns the texts of the prompt of image `index`. */
+struct prompt_texts resolved_request_texts(const struct resolved_request *request, int index);
+/* Returns the rows that image `index` takes in a UNet call: one for each text of its prompt, and if
+ * guided one without. */
+int resolved_request_rows(const struct resolved_request *request, int index);
 /* Returns the prompt of image `index`; "" if the client sent the prompt encoded. */
 const char *resolved_request_prompt(const struct resolved_request *request, int index);
 

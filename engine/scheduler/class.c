@@ -25,6 +25,10 @@ const char *scheduler_kind_name(enum scheduler_kind kind) {
     return classes[kind]->info.name;
 }
 
+int scheduler_order(enum scheduler_kind kind) {
+    return classes[kind]->order ? classes[kind]->order : 1;
+}
+
 bool scheduler_kind_from_name(const char *name, enum scheduler_kind *out) {
     for (int kind = 0; kind < SCHEDULER_COUNT; kind++) {
         const struct scheduler_info *info = &classes[kind]->info;

@@ -54,6 +54,9 @@ struct scheduler_info {
 };
 const struct scheduler_info *scheduler_get_info(enum scheduler_kind kind);
 const char *scheduler_kind_name(enum scheduler_kind kind);
+/* Returns the UNet evaluations of a step: 2 for methods of second order, which need only one in
+ * their last step, else 1. */
+int scheduler_order(enum scheduler_kind kind);
 /* Finds a kind by name or alias. Returns false and leaves *out unchanged if the name is unknown. */
 bool scheduler_kind_from_name(const char *name, enum scheduler_kind *out);
 /* Writes "ddpm, ddim or pndm" with all names, each in `quote`. Returns `out`. */

@@ -60,15 +60,14 @@ static void write_picture_end(const struct generate_result *result, int index, F
         fprintf(out, ",\"nsfw\":%s", result->nsfw[index] ? "true" : "false");
 }
 
-/* Counts the prompt's tokens. In each chunk the end token has the largest id of the vocabulary,
- * which is also how CLIP finds it. */
-static int count_tokens(const struct resolved_request *request) {
-    const struct text *text = &request->texts[request->guided];
+/* Counts a text's tokens, of its first variant. In each chunk the end token has the largest id of
+ * the vocabulary, which is also how CLIP finds it. */
+static int count_tokens(const struct text *text, int length) {
     int count = 0;
     for (int chunk = 0; chunk < text->chunks; chunk++) {
-        const int32_t *ids = text->ids + chunk * request->tokens;
+        const int32_t *ids = text->ids + chunk * length;
         int end = 0;
-        for (int i = 1; i < request->tokens; i++)
+        for (int i = 1; i < length; i++)
             if (ids[i] < EMBEDDING_ID_FIRST && ids[i] > ids[end]) /* no embedding */
                 end = i;
         count += end > 0 ? end - 1 : 0; /* without the start token */
@@ -76,8 +75,16 @@ static int count_tokens(const struct resolved_request *request) {
     return count;
 }
 
+static int count_prompt_tokens(const struct resolved_request *request) {
+    const struct prompt_texts prompt = resolved_request_texts(request, 0);
+    int count = 0;
+    for (int i = 0; i < prompt.count; i++)
+        count += count_tokens(&request->texts[prompt.first + i], request->tokens);
+    return count;
+}
+
 static json_t *usage_json(const struct resolved_request *request) {
-    const int tokens = count_tokens(request);
+    const int tokens = count_prompt_tokens(request);
     return json_pack("{s:i, s:{s:i, s:i}, s:i, s:i}", "input_tokens", tokens,
         "input_tokens_details", "image_tokens", 0, "text_tokens", tokens, "output_tokens", 0,
         "total_tokens", tokens);

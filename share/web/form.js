@@ -38,7 +38,7 @@ function moreFields() {
             step: 0.05, slide: [0, 1, 0.05], help: "for v-prediction models" },
         { name: "clip_skip", kind: "integer", label: "CLIP skip", default: 0, min: 0, slide: [0, 11, 1] },
         { name: "prompt_syntax", kind: "choice", label: "Prompt syntax", default: "plain",
-            values: [["plain", "plain"], ["a1111", "AUTOMATIC1111's: (weights:1.2), BREAK, <lora:name:1>"]] },
+            values: [["plain", "plain"], ["a1111", "AUTOMATIC1111's: (weights:1.2), [a:b:0.5], AND, BREAK, <lora:name:1>"]] },
         { name: "long_prompt", kind: "choice", label: "Long prompts", default: "truncate",
             values: [["truncate", "cut, with a warning"], ["chunk", "encode in pieces"]] },
         { name: "rng", kind: "choice", label: "Noise", default: "cpu",

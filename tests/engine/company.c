@@ -156,9 +156,13 @@ static void draw_request(
                 snow[] = "snow", empty[] = "", long_text[] = LONG_TEXT,
                 weights[] = "a (red:1.4) boat, [snow] BREAK ((night))",
                 style[] = "a boat, style, (style:1.3)",
-                long_weights[] = LONG_TEXT "(snow:0.6) BREAK [a (boat:1.3)]";
+                long_weights[] = LONG_TEXT "(snow:0.6) BREAK [a (boat:1.3)]",
+                edited[] = "a [red:blue:0.4] boat, [" PHRASE "|style|(snow:1.2)]",
+                parts[] = "a boat :1.2 AND [a house:snow:2] AND (" PHRASE "[style|]:0.7) :-0.4",
+                long_parts[] = LONG_TEXT "[at night:3] AND a boat AND snow AND style :0.5 AND a "
+                                         "AND b AND c AND [d|e]";
     static char *const words[] = { boat, house, snow, empty, long_text, weights, style,
-        long_weights };
+        long_weights, edited, parts, long_parts };
     const int word_count = (int)(sizeof(words) / sizeof(words[0]));
     static const int sides[] = { 64, 64, 64, 96 };
     struct error err = { 0 };
@@ -188,6 +192,11 @@ static void draw_request(
         r.rng = below(state, 2) ? RNG_CPU : RNG_CUDA;
         r.clip_skip = below(state, 2);
         r.latent_output = c->latents_only || below(state, 4) == 0;
+        if (below(state, 4) == 0) { /* several parts */
+            prompts[0] = below(state, 2) ? parts : long_parts;
+            r.prompt_syntax = PROMPT_SYNTAX_A1111;
+            r.guidance_scale = fmax(r.guidance_scale, 1.5);
+        }
         draw_encoded(c, state, &r, encoded);
         draw_loras(c, state, &r, loras);
         if (m->fate == NOT_FINITE)
@@ -275,7 +284,7 @@ static void note_mates(const struct company *c, struct member *members) {
 
 struct seen {
     double calls, rows;
-    int pictures, long_texts, weighed, vectors, encoded, begun_with_pictures;
+    int pictures, long_texts, weighed, vectors, encoded, begun_with_pictures, edited, joined;
     int ended[FATES], beside[FATES]; /* requests per fate; drawn requests beside it */
 };
 
@@ -289,6 +298,14 @@ static bool has_weights(const struct resolved_request *r) {
         if (r->texts[i].weights)
             return true;
     return false;
+}
+
+/* Returns how many of the request's texts change from step to step. */
+static int count_edited(const struct resolved_request *r) {
+    int edited = 0;
+    for (int i = 0; i < r->text_count; i++)
+        edited += r->texts[i].variants > 1;
+    return edited;
 }
 
 static void compare(struct member *m, int index, int max_rows, struct seen *seen) {
@@ -314,6 +331,8 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     seen->long_texts += tokens_of(r) > r->tokens;
     seen->weighed += has_weights(r);
     seen->vectors += r->vectors;
+    seen->edited += count_edited(r) > 0;
+    seen->joined += resolved_request_rows(r, 0) > 2;
     seen->encoded += r->asked.prompt_embeds.values != NULL;
     seen->begun_with_pictures += r->source != NULL;
     seen->calls += m->together.timings.steps;
@@ -323,12 +342,14 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
 
 static void print_seen(
     const struct company *c, int max_rows, double mean, const struct seen *seen) {
-    printf("%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
-           "them with long texts, %d with weights, %d with embeddings, %d encoded before, %d with "
-           "pictures to begin with, compared with what each draws alone",
+    printf(
+        "%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
+        "them with long texts, %d with weights, %d with embeddings, %d with edited texts, %d with "
+        "AND, %d encoded before, %d with pictures to begin with, compared with what each draws "
+        "alone",
         dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
-        seen->pictures, c->requests, seen->long_texts, seen->weighed, seen->vectors, seen->encoded,
-        seen->begun_with_pictures);
+        seen->pictures, c->requests, seen->long_texts, seen->weighed, seen->vectors, seen->edited,
+        seen->joined, seen->encoded, seen->begun_with_pictures);
     for (int fate = CANCELLED; fate < FATES; fate++)
         printf("; %d %s, with %d of the others in a call", seen->ended[fate], fate_names[fate],
             seen->beside[fate]);
@@ -343,6 +364,8 @@ static void check_seen(const struct company *c, const struct seen *seen) {
     CHECK(!c->embeddings || seen->vectors > 0, "no embedding");
     CHECK(!c->context_width || seen->encoded > 0, "none came encoded");
     CHECK(seen->weighed > 0, "%d with weights", seen->weighed);
+    CHECK(
+        seen->edited > 0 && seen->joined > 0, "%d edited, %d with AND", seen->edited, seen->joined);
 }
 
 /* The members of one round, in order. A second thread resolves them while earlier ones are already

@@ -192,7 +192,7 @@ static void company(void) {
         .dtype = DTYPE_BF16,
         .requests = 4,
         .latents_only = true,
-        .seed = 2 }; /* with this seed all four share calls */
+        .seed = 3 }; /* with this seed requests share calls, one with edited texts and AND */
     CHECK(company_same_bits(&four, max_rows, 2), "see above");
     rig_remove(&rig);
 }

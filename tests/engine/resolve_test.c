@@ -275,11 +275,73 @@ static void what_prompts_cannot_say_is_refused(void) {
     request.guidance_scale = 1;
     refused(&figures, "prompt", "a weight of all of it, at its end", "guidance_scale above 1");
     give_prompt(0, "a boat AND a house");
-    refused(&figures, "prompt", "AND", "composable diffusion");
+    request.guidance_scale = 1;
+    refused(&figures, "prompt", "AND", "guidance_scale above 1");
+    give_prompt(0, "a AND b AND c AND d AND e AND f AND g AND h AND i");
+    refused(&figures, "prompt", "more than 8 parts", "at most 8 parts");
     free(request.negative_prompt);
-    request.negative_prompt = strdup("[a:b:0.5]");
+    request.negative_prompt = calloc(1, 3 * (PROMPT_VARIANTS_MAX + 1) + 2);
+    for (int i = 0; i <= PROMPT_VARIANTS_MAX; i++)
+        sprintf(request.negative_prompt + strlen(request.negative_prompt), "%c%c%c", i ? '|' : '[',
+            'a' + i / 26, 'a' + i % 26);
+    strcat(request.negative_prompt, "]");
     request.prompt_syntax = PROMPT_SYNTAX_A1111;
-    refused(&figures, "negative_prompt", "[a:b:0.5]", "prompt editing");
+    request.num_inference_steps = 200;
+    refused(&figures, "negative_prompt", "more than 128 texts", "at most 128 different texts");
+    char text[400] = "";
+    for (int i = 0; i < PROMPT_PARTS_MAX; i++)
+        sprintf(text + strlen(text), "%s[a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p|q]", i ? " AND " : "");
+    give_prompt(0, text);
+    request.num_inference_steps = 200;
+    refused(&figures, "prompt", "more than 128 texts", "at most 128 different texts of a prompt");
+}
+
+/* AND makes several texts of a prompt, and an edit several variants of a text. A method of second
+ * order counts twice as many evaluations. */
+static void texts_change_from_step_to_step(void) {
+    const struct resolve_figures figures = sd15();
+    struct resolved_request r;
+    struct error err = { 0 };
+    give_prompt(0, "a [red|blue] boat AND [snow:BREAK hills:0.5] :0.5");
+    give_prompt(1, "a house");
+    free(request.negative_prompt);
+    request.negative_prompt = strdup("[night::4] AND");
+    request.num_inference_steps = 10;
+    request.scheduler = (struct scheduler_choice){ .has_kind = true, .kind = SCHEDULER_HEUN };
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    CHECK(r.text_count == 4 && r.prompts[0].first == 1 && r.prompts[0].count == 2 &&
+              r.prompts[1].first == 3 && r.prompts[1].count == 1,
+        "%d texts", r.text_count);
+    CHECK(resolved_request_rows(&r, 0) == 3 && resolved_request_rows(&r, 1) == 2, "rows");
+    CHECK(r.chunks == 2 && r.prompts[0].tokens == 154 && r.texts[1].tokens == 77 &&
+              r.prompts[1].tokens == 77,
+        "%d tokens", r.prompts[0].tokens);
+    CHECK(r.texts[1].variants == 2 && r.texts[2].variants == 2 && r.texts[0].variants == 2 &&
+              r.texts[3].variants == 1,
+        "variants");
+    CHECK(
+        r.texts[1].guidance == 1 && r.texts[2].guidance == 0.5 && r.warning_count == 0, "weights");
+    static const int expected[3][2] = { { 0, 4 }, { 1, 20 }, { 2, 10 } };
+    for (int i = 0; i < 3; i++) {
+        const struct text *text = &r.texts[expected[i][0]];
+        const int last = expected[i][1];
+        CHECK(text->spans[text->span_count - 1].last == 20, "20 evaluations");
+        for (int k = 0; k <= 20; k++) {
+            const int variant = i == 1 ? (k > 0 ? k - 1 : 0) % 2 : k > last;
+            CHECK(text_variant_at(text, k) == variant, "text %d, evaluation %d: %d", i, k,
+                text_variant_at(text, k));
+        }
+    }
+    const struct text boat = text_variant(&r.texts[1], 1), edited = text_variant(&r.texts[2], 0);
+    CHECK(boat.ids == r.texts[1].ids + 77 && boat.ids[2] != r.texts[1].ids[2] &&
+              boat.ids[3] == r.texts[1].ids[3] && !boat.spans && boat.variants == 1,
+        "the second variant");
+    CHECK(edited.ids[77] == edited.ids[0] && edited.ids[78] == edited.ids[76],
+        "the shorter variant ends with an empty chunk");
+    CHECK_STRING(
+        resolved_request_prompt(&r, 0), "a [red|blue] boat AND [snow:BREAK hills:0.5] :0.5");
+    resolved_request_finish(&r);
+    reset();
 }
 
 static void a_models_own_limits(void) {
@@ -426,6 +488,7 @@ int main(void) {
     long_texts_become_chunks();
     brackets_become_weights();
     what_prompts_cannot_say_is_refused();
+    texts_change_from_step_to_step();
     a_models_own_limits();
     starting_noise_has_the_models_shape();
     strength_leaves_steps();

@@ -37,7 +37,11 @@ def mix(count, seed, schedulers):
                     "guidance_scale": draw.choice([1, 2.5, 7.5]),
                     "scheduler": draw.choice(schedulers), "loras": draw.choice(LORAS),
                     **draw.choice([{"long_prompt": "truncate"}, {"long_prompt": "chunk"},
-                                   {"prompt_syntax": "a1111"}]),
+                                   {"prompt_syntax": "a1111"},
+                                   {"prompt_syntax": "a1111",
+                                    "prompt": "a [red:blue:0.4] house [at night|in the snow|]"},
+                                   {"prompt_syntax": "a1111", "guidance_scale": 5,
+                                    "prompt": "a red house AND [a boat:a tree:2] at night :0.6"}]),
                     "clip_skip": draw.choice([0, 0, 1]), "rng": draw.choice(["cpu", "cuda"]),
                     "priority": draw.choice([-3, 0, 0, 3]),
                     "output": draw.choice(["png", "latent"])})

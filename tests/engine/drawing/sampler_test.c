@@ -1,8 +1,9 @@
 /* Images that share UNet calls draw the same bits as each draws alone. They differ in schedulers,
- * steps, guidance, texts, generators and adapters of the timestep layers; their order in a call
- * varies, and images join and leave while others are drawn. Values that a call takes from tables of
- * timesteps equal, bit for bit, what the layers compute for the call's own timesteps. Uses a small
- * UNet with the weights of tests/models/small/small_models.h. */
+ * steps, guidance, texts and how many of them are drawn together, generators and adapters of the
+ * timestep layers; their order in a call varies, and images join and leave while others are drawn.
+ * Values that a call takes from tables of timesteps equal, bit for bit, what the layers compute for
+ * the call's own timesteps. Uses a small UNet with the weights of
+ * tests/models/small/small_models.h. */
 #include "engine/drawing/sampler.h"
 #include "kernels/compute/overlay.h"
 #include "tests/check.h"
@@ -33,19 +34,21 @@ static const struct {
     int steps;
     double eta, guidance_scale, guidance_rescale;
     enum rng_kind rng;
-    int text, negative_text;
+    int text, negative_text; /* with several parts: the first one; the others follow */
     bool has_init;
     int adapter; /* adapts the timestep layers; 0: none */
     int begins;  /* the tick at which it joins, if a row is free */
+    int more;    /* parts of the prompt besides the first */
+    int changes; /* the evaluation at which its texts are replaced by others; 0: never */
 } cases[IMAGES] = {
     { SCHEDULER_DDIM, 4, 0.5, 5, 0, RNG_CPU, 1, 0, false, 1, 0 },
     { SCHEDULER_DDPM, 3, 0, 1, 0, RNG_CPU, 2, 0, false, 2, 0 },
     { SCHEDULER_DDPM, 3, 0, 2, 0, RNG_CUDA, 0, 3, false, 1,
         0 }, /* like the second, with another adapter */
-    { SCHEDULER_DDIM, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1, 1 },
-    { SCHEDULER_PNDM, 18, 0, 7.5, 0.5, RNG_CUDA, 3, 0, false, 0, 2 },
+    { SCHEDULER_DDIM, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1, 1, 1, 1 },
+    { SCHEDULER_PNDM, 18, 0, 7.5, 0.5, RNG_CUDA, 3, 0, false, 0, 2, 2, 7 },
     { SCHEDULER_DDIM, 3, 1, 1, 0, RNG_CUDA, 3, 0, true, 0, 4 },
-    { SCHEDULER_DPMPP_SDE, 10, 0, 4, 0, RNG_CPU, 2, 1, false, 2, 5 },
+    { SCHEDULER_DPMPP_SDE, 10, 0, 4, 0, RNG_CPU, 2, 1, false, 2, 5, 0, 6 },
     { SCHEDULER_DPMPP_3M_SDE, 5, 1, 1, 0, RNG_CUDA, 1, 0, false, 1, 5 },
 };
 
@@ -61,6 +64,11 @@ struct run {
     int compared;                          /* rows compared with the layers' output */
 };
 
+/* Returns which of the contexts is text number `text` of an image. */
+static int text_of(int index, int text) {
+    return text ? (cases[index].text + text - 1) % TEXTS : cases[index].negative_text;
+}
+
 static void fill(const struct run *r, int index, struct image *image) {
     *image = (struct image){
         .plan = r->plans[index],
@@ -69,32 +77,42 @@ static void fill(const struct run *r, int index, struct image *image) {
         .guided = cases[index].guidance_scale > 1,
         .guidance_scale = cases[index].guidance_scale,
         .guidance_rescale = cases[index].guidance_rescale,
-        .text_tokens = { text_tokens[cases[index].negative_text], text_tokens[cases[index].text] },
+        .parts = 1 + cases[index].more,
         .latents = r->latents[index],
     };
+    for (int text = 0; text <= image->parts; text++) {
+        image->text_tokens[text] = text_tokens[text_of(index, text)];
+        if (text)
+            image->part_weights[text - 1] = text == 1 ? 1 : 0.75 - text;
+    }
     noise_init(&image->generator, cases[index].rng, (uint64_t)(100 + index));
+}
+
+/* Encodes the image's texts, or beginnings of the contexts that follow these. */
+static void encode(struct compute *c, const struct tensor *contexts, int index, int following,
+    struct sampler *s, struct image *image) {
+    size_t mark = arena_mark(c->arena);
+    for (int text = image->guided ? 0 : 1; text <= image->parts; text++) {
+        struct tensor own = tensor_rows(contexts, (text_of(index, text) + following) % TEXTS, 1);
+        own.shape[1] = image->text_tokens[text];
+        sampler_encode_text(c, s, image, text, &own);
+    }
+    arena_release(c->arena, mark);
 }
 
 /* Gives an image its rows, its encoded texts and its noise. */
 static void begin(struct compute *c, const struct run *r, const struct tensor *contexts, int index,
     struct sampler *s, struct image *image) {
-    const int texts[2] = { cases[index].negative_text, cases[index].text };
     fill(r, index, image);
     CHECK(sampler_place(s, image), "no row for image %d", index);
-    size_t mark = arena_mark(c->arena);
-    for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
-        struct tensor own = tensor_rows(contexts, texts[prompt], 1);
-        own.shape[1] = text_tokens[texts[prompt]];
-        sampler_encode_text(c, s, image, prompt, &own);
-    }
-    arena_release(c->arena, mark);
+    encode(c, contexts, index, 0, s, image);
     sampler_start(c, s, &image, 1);
 }
 
 static int rows_of(struct image *const *images, int count) {
-    int rows = count;
+    int rows = 0;
     for (int i = 0; i < count; i++)
-        rows += images[i]->guided;
+        rows += image_rows(images[i]);
     return rows;
 }
 
@@ -107,12 +125,14 @@ static void turn(struct image **images, int count) {
     images[count - 1] = first;
 }
 
-/* Returns the tokens of the longer of the image's texts: the most that a call must hold if the
+/* Returns the tokens of the longest of the image's texts: the most that a call must hold if the
  * image is drawn alone. */
 static int longest_of(int index) {
-    const int own = text_tokens[cases[index].text];
-    const int negative = text_tokens[cases[index].negative_text];
-    return cases[index].guidance_scale > 1 && negative > own ? negative : own;
+    int longest = 0;
+    for (int text = cases[index].guidance_scale > 1 ? 0 : 1; text <= 1 + cases[index].more; text++)
+        if (text_tokens[text_of(index, text)] > longest)
+            longest = text_tokens[text_of(index, text)];
+    return longest;
 }
 
 /* The rows of a call, saved before it: timesteps and adapters. */
@@ -125,13 +145,12 @@ struct call_rows {
 static struct call_rows rows_before(struct image *const *images, int count) {
     struct call_rows rows = { .count = 0 };
     for (int conditional = 0; conditional <= 1; conditional++)
-        for (int i = 0; i < count; i++) {
-            if (!conditional && !images[i]->guided)
-                continue;
-            rows.timesteps[rows.count] =
-                images[i]->plan->evaluations[images[i]->evaluations].timestep;
-            rows.overlays[rows.count++] = images[i]->overlay;
-        }
+        for (int i = 0; i < count; i++)
+            for (int k = conditional ? images[i]->parts : images[i]->guided; k > 0; k--) {
+                rows.timesteps[rows.count] =
+                    images[i]->plan->evaluations[images[i]->evaluations].timestep;
+                rows.overlays[rows.count++] = images[i]->overlay;
+            }
     return rows;
 }
 
@@ -165,6 +184,8 @@ static void sample(struct compute *c, void *user) {
         .width = WIDTH,
         .images = r->count < ROWS ? r->count : ROWS,
         .call_images = r->count < ROWS ? r->count : ROWS,
+        .call_rows = r->count > 1 ? UNET_CALL_MAX_ROWS : 2 + cases[r->first].more,
+        .parts = r->count > 1 ? 3 : 1 + cases[r->first].more,
         .tokens = r->count > 1 ? TOKENS : longest_of(r->first) };
     size_t mark = arena_mark(c->arena);
     sampler_init(c, &s, r->unet, &size);
@@ -185,6 +206,11 @@ static void sample(struct compute *c, void *user) {
             active[count++] = &images[next];
         }
         r->rows = rows_of(active, count) > r->rows ? rows_of(active, count) : r->rows;
+        for (int i = 0; i < count; i++) {
+            const int index = (int)(active[i] - images), changes = cases[index].changes;
+            if (changes && active[i]->evaluations == changes)
+                encode(c, &contexts, index, 1, &s, active[i]);
+        }
         const struct call_rows rows = rows_before(active, count);
         sampler_tick(c, &s, active, count);
         compare_with_layers(c, &s, &rows, &r->compared);

@@ -106,22 +106,24 @@ static void what_is_there_is_listed(const struct embedding_set *set) {
  * `name`. */
 static void text_has(struct embedding_set *set, enum prompt_syntax syntax, const char *string,
     const char *name, int vectors) {
-    const struct text_options options = { tokenizer, set, 77, syntax, LONG_PROMPT_CHUNK };
-    struct text text;
+    const struct text_options options = { tokenizer, set, 77, syntax, LONG_PROMPT_CHUNK, 20 };
+    struct text *text = NULL;
+    int count = 0;
     struct text_extras extras = { 0 };
     struct error err = { 0 };
     const struct embedding *e = find(set, name);
-    if (!text_create(&options, "prompt", string, false, &text, &extras, &err)) {
+    if (!texts_append(&options, "prompt", string, false, &text, &count, &extras, &err)) {
         CHECK(false, "%s: %s", string, err.message);
         return;
     }
-    CHECK(text.vectors == vectors, "%s: %d vectors", string, text.vectors);
-    for (int i = 0, seen = 0; e && i < text.tokens; i++)
-        if (text.ids[i] >= EMBEDDING_ID_FIRST) {
-            CHECK(text.ids[i] == e->first_id + seen % e->vectors, "%s: id %d", string, i);
+    CHECK(count == 1 && text->vectors == vectors, "%s: %d vectors", string, text->vectors);
+    for (int i = 0, seen = 0; e && i < text->variants * text->tokens; i++)
+        if (text->ids[i] >= EMBEDDING_ID_FIRST) {
+            CHECK(text->ids[i] == e->first_id + seen % e->vectors, "%s: id %d", string, i);
             seen++;
         }
-    text_finish(&text);
+    text_finish(text);
+    free(text);
     text_extras_finish(&extras);
 }
 
@@ -135,14 +137,20 @@ static void texts_name_them(struct embedding_set *set) {
     text_has(set, weighted, "a (mystyle:1.2) house", "mystyle", 3);
     text_has(set, weighted, "a z", "z", 2);
     text_has(set, weighted, "mystyles", "mystyle", 0); /* it has different tokens */
+    text_has(set, weighted, "a [mystyle|house] [by mystyle::5]", "mystyle", 12); /* in 4 texts */
     for (int syntax = 0; syntax < 2; syntax++) {
         const struct text_options options = { tokenizer, set, 77, (enum prompt_syntax)syntax,
-            LONG_PROMPT_TRUNCATE };
-        struct text text;
+            LONG_PROMPT_TRUNCATE, 20 };
+        struct text *texts = NULL;
+        int count = 0;
         struct text_extras extras = { 0 };
         struct error err = { 0 };
-        CHECK(!text_create(&options, "prompt", "a house, old", false, &text, &extras, &err),
+        CHECK(
+            !texts_append(&options, "prompt", "a house, old", false, &texts, &count, &extras, &err),
             "a pickle is used");
+        while (count > 0)
+            text_finish(&texts[--count]);
+        free(texts);
         CHECK_STRING(err.param, "prompt");
         CHECK_STRING(err.value, "old");
         CHECK_CONTAINS(err.message, "old.pt: a pickle");

@@ -49,31 +49,34 @@ static void encode(struct compute *c, void *user) {
  * values. */
 static struct encoded_texts encode_text(const json_t *item, bool negative) {
     const int64_t width = text_encoder_get_config(encoder)->hidden_size;
-    struct text text;
+    struct text *text = NULL;
+    int count = 0;
     struct text_extras extras = { 0 };
     struct error err = { 0 };
     struct embedding_set *set = embeddings_take(embeddings);
     struct text_options options = {
-        .tokenizer = tokenizer, .embeddings = set, .context_length = 77
+        .tokenizer = tokenizer, .embeddings = set, .context_length = 77, .evaluations = 1
     };
     options.syntax = strcmp(text_of(item, "syntax"), "a1111") == 0 ? PROMPT_SYNTAX_A1111
                                                                    : PROMPT_SYNTAX_PLAIN;
-    if (!text_create(&options, negative ? "negative_prompt" : "prompt",
-            text_of(item, negative ? "negative" : "prompt"), negative, &text, &extras, &err)) {
+    if (!texts_append(&options, negative ? "negative_prompt" : "prompt",
+            text_of(item, negative ? "negative" : "prompt"), negative, &text, &count, &extras,
+            &err)) {
         CHECK(false, "%s", err.message);
         exit(check_done());
     }
     const bool skips = !negative || options.syntax == PROMPT_SYNTAX_A1111;
     struct encoded e = { .encoding = { .encoder = encoder,
-                             .text = &text,
+                             .text = text,
                              .embeddings = set,
-                             .vectors = text.vectors > 0,
+                             .vectors = text->vectors > 0,
                              .length = 77,
                              .clip_skip = skips ? (int)number_of(item, "clip_skip") : 0 },
-        .out = calloc((size_t)(text.tokens * width), sizeof(float)) };
+        .out = calloc((size_t)(text->tokens * width), sizeof(float)) };
     run_model(kernels_cpu(), encode, &e);
-    const struct encoded_texts out = { e.out, 1, text.tokens, width };
-    text_finish(&text);
+    const struct encoded_texts out = { e.out, 1, text->tokens, width };
+    text_finish(text);
+    free(text);
     text_extras_finish(&extras);
     embedding_set_release(set);
     return out;

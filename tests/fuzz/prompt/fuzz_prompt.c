@@ -46,8 +46,13 @@ static void check(const struct text *text, const struct text_extras *extras, boo
     int vectors = 0;
     promise(text->chunks >= 1 && text->chunks <= TEXT_CHUNKS_MAX);
     promise(text->tokens == text->chunks * LENGTH);
+    promise(text->variants >= 1 && text->variants <= PROMPT_VARIANTS_MAX);
+    promise((text->variants > 1) == (text->spans != NULL));
+    for (int i = 0; i < text->span_count; i++)
+        promise(text->spans[i].variant >= 0 && text->spans[i].variant < text->variants &&
+                text->spans[i].last > (i > 0 ? text->spans[i - 1].last : 0));
     promise(fabs(text->guidance) <= PROMPT_WEIGHT_MAX && (!negative || text->guidance == 1));
-    for (int i = 0; i < text->tokens; i++) {
+    for (int i = 0; i < text->variants * text->tokens; i++) {
         const bool is_mark = i % LENGTH == 0 || i % LENGTH == LENGTH - 1;
         promise(text->ids[i] >= 0 && (!is_mark || text->ids[i] == text->ids[i % LENGTH]));
         vectors += text->ids[i] >= EMBEDDING_ID_FIRST;
@@ -79,15 +84,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const bool negative = data[0] & 1;
     const struct text_options options = { tokenizer, embeddings, LENGTH,
         data[0] & 2 ? PROMPT_SYNTAX_PLAIN : PROMPT_SYNTAX_A1111,
-        data[0] & 4 ? LONG_PROMPT_TRUNCATE : LONG_PROMPT_CHUNK };
-    struct text text;
+        data[0] & 4 ? LONG_PROMPT_TRUNCATE : LONG_PROMPT_CHUNK, 20 };
+    struct text *texts = NULL;
+    int count = 0;
     struct text_extras extras = { 0 };
-    if (text_create(&options, "prompt", string, negative, &text, &extras, &err)) {
-        check(&text, &extras, negative);
-        text_finish(&text);
+    if (texts_append(&options, "prompt", string, negative, &texts, &count, &extras, &err)) {
+        promise(count >= 1 && count <= (negative ? 1 : PROMPT_PARTS_MAX));
+        for (int i = 0; i < count; i++)
+            check(&texts[i], &extras, negative);
     } else {
-        promise(err.code != ERROR_NONE && err.message[0] && !text.ids && !text.weights);
+        promise(err.code != ERROR_NONE && err.message[0]);
     }
+    while (count > 0)
+        text_finish(&texts[--count]);
+    free(texts);
     text_extras_finish(&extras);
     free(string);
     return 0;

@@ -80,7 +80,7 @@ def used(d):
         pictures[theirs[0]] = name
     check(len(pictures) == 2 * len(NAMES), f"{len(pictures)} different pictures, not {2 * len(NAMES)}")
     metrics = d.get("/metrics").body.decode()
-    check(all(f'\nsd_lora_requests_total{{lora="{name}"}} ' in metrics for name in NAMES), "counted by name")
+    check(all(f'\nlatentd_lora_requests_total{{lora="{name}"}} ' in metrics for name in NAMES), "counted by name")
     print(f"compared: {len(pictures)} pictures with {len(NAMES)} names")
 
 
