@@ -110,21 +110,30 @@ bool scheduler_choice_from_json(
     return true;
 }
 
-json_t *scheduler_config_to_json(const struct scheduler_config *config) {
+/* `given`: the options to write; NULL: all that a request may set for this class. */
+static json_t *write_options(
+    enum scheduler_kind kind, const struct scheduler_values *values, const bool *given) {
     json_t *object = json_object();
-    bool ok = object && json_object_set_new(
-                            object, "name", json_string(scheduler_kind_name(config->kind))) == 0;
+    bool ok = object &&
+              json_object_set_new(object, "name", json_string(scheduler_kind_name(kind))) == 0;
     for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++) {
         const struct scheduler_option *option = &scheduler_options[id];
-        if (option->from != FILE_ONLY && scheduler_has_option(config->kind, id))
+        if (given ? given[id] : option->from != FILE_ONLY && scheduler_has_option(kind, id))
             ok = json_object_set_new(object, option->name,
-                     field_value_to_json(
-                         &option->field, field_get(&option->field, &config->values))) == 0;
+                     field_value_to_json(&option->field, field_get(&option->field, values))) == 0;
     }
     if (ok)
         return object;
     json_decref(object);
     return NULL;
+}
+
+json_t *scheduler_config_to_json(const struct scheduler_config *config) {
+    return write_options(config->kind, &config->values, NULL);
+}
+
+json_t *scheduler_choice_to_json(const struct scheduler_choice *choice) {
+    return choice->has_kind ? write_options(choice->kind, &choice->values, choice->given) : NULL;
 }
 
 /* --- scheduler_config.json --- */

@@ -79,6 +79,11 @@ void scheduler_choose(struct scheduler_choice *choice, enum scheduler_option_id 
 bool scheduler_choice_from_json(const json_t *json, struct scheduler_choice *out, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Returns {"name": ..., ...} with the options that the choice gives: what
+ * scheduler_choice_from_json parses. The reference is new; NULL if the choice has no kind or there
+ * is no memory. */
+json_t *scheduler_choice_to_json(const struct scheduler_choice *choice);
+
 /* A resolved configuration, from the checkpoint's file, the class's defaults and the request's
  * choice. Borrows trained_betas from the JSON. */
 struct scheduler_config {
