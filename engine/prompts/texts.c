@@ -21,6 +21,7 @@ void text_finish(struct text *text) {
 void text_extras_finish(struct text_extras *extras) {
     free(extras->tags);
     free(extras->warning);
+    free(extras->cut);
     *extras = (struct text_extras){ 0 };
 }
 
@@ -102,15 +103,17 @@ static bool create_plain(const struct text_options *o, const char *param, const 
     bool ok = count == kept || !chunk || refuse_length(o, param, count, err);
     ok = ok && tokenizer_chunk(
                    o->tokenizer, tokens, kept, (size_t)o->context_length, &out->ids, &chunks, err);
-    if (ok)
+    if (ok) {
         out->chunks = (int)chunks;
+        out->counted = (int)count;
+    }
     if (ok && kept < count) {
-        char *warning = NULL, *cut = tokenizer_decode(o->tokenizer, tokens + kept, count - kept);
-        if (cut &&
+        char *warning = NULL;
+        extras->cut = tokenizer_decode(o->tokenizer, tokens + kept, count - kept);
+        if (extras->cut &&
             asprintf(&warning, "%s: only the first %zu tokens were used; this was cut: \"%s\"",
-                param, piece, cut) < 0)
+                param, piece, extras->cut) < 0)
             warning = NULL;
-        free(cut);
         ok = warn(extras, warning, err);
     }
     free(tokens);
@@ -146,6 +149,7 @@ static bool end_chunk(struct chunker *c) {
     for (size_t i = 0; i < length; i++)
         out->weights[at + i] = i > 0 && i <= c->count ? c->weights[i - 1] : 1;
     out->chunks++;
+    out->counted += (int)c->count;
     c->count = 0;
     c->last_comma = -1;
     return true;
@@ -320,6 +324,28 @@ bool text_create(const struct text_options *options, const char *param, const ch
         count_vectors(out);
     else
         text_finish(out);
+    return ok;
+}
+
+/* --- counting --- */
+
+void text_count_finish(struct text_count *count) {
+    free(count->cut);
+    *count = (struct text_count){ 0 };
+}
+
+bool text_count(const struct text_options *options, const char *param, const char *string,
+    bool negative, struct text_count *out, struct error *err) {
+    struct text text;
+    struct text_extras extras = { 0 };
+    const bool ok = text_create(options, param, string, negative, &text, &extras, err);
+    if (ok) {
+        *out = (struct text_count){ text.counted, text.chunks, options->context_length - 2,
+            extras.cut };
+        extras.cut = NULL;
+        text_finish(&text);
+    }
+    text_extras_finish(&extras);
     return ok;
 }
 

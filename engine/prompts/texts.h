@@ -18,6 +18,7 @@ struct text {
     const float *encoded; /* borrowed: [tokens][width], if the client sent it encoded, or NULL */
     int chunks, tokens;   /* tokens: in all chunks together */
     int vectors;          /* number of ids that are vectors */
+    int counted;          /* tokens of the string itself: no marks, no padding; cut ones count */
     double guidance;      /* factor for the request's guidance_scale */
 };
 
@@ -38,6 +39,7 @@ struct text_extras {
     struct lora_choice *tags; /* owned, [tag_count] */
     int tag_count;
     char *warning; /* owned; NULL: no warning */
+    char *cut;     /* owned: the text that was cut off; NULL: none was */
 };
 
 void text_extras_finish(struct text_extras *extras);
@@ -46,6 +48,21 @@ void text_extras_finish(struct text_extras *extras);
 bool text_create(const struct text_options *options, const char *param, const char *string,
     bool negative, struct text *out, struct text_extras *extras, struct error *err)
     __attribute__((warn_unused_result));
+
+/* How much of the text encoder's room a text takes. Zeroed is fine. */
+struct text_count {
+    int tokens;       /* of the string itself: no marks, no padding; those that are cut off count */
+    int chunks;       /* that are encoded */
+    int chunk_tokens; /* that a chunk has room for: 75 */
+    char *cut;        /* owned: the text that is cut off; NULL: none */
+};
+
+void text_count_finish(struct text_count *count);
+
+/* Counts the tokens of `string`, the value of the field `param`, as text_create takes it.
+ * ERROR_INVALID where text_create refuses it. The caller finishes *out on success. */
+bool text_count(const struct text_options *options, const char *param, const char *string,
+    bool negative, struct text_count *out, struct error *err) __attribute__((warn_unused_result));
 
 /* Applies weights to an encoded text, [chunks][tokens][width]. Multiplies each token by its weight,
  * then each chunk by the factor that restores the chunk's mean. `to` may be `from`. Fails if no

@@ -85,6 +85,7 @@
     X(route_sdapi_scripts)                                                                         \
     X(route_sdapi_upscalers)                                                                       \
     X(route_sdapi_vae)                                                                             \
+    X(route_tokens)                                                                                \
     X(route_train)
 
 #define DECLARE(name) extern const struct route name;

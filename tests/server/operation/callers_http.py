@@ -37,7 +37,7 @@ UNKEYED = {"/hf", "/v1/images/generations", "/v1/images/edits", "/v1/images/vari
            "/sdapi/v1/txt2img"}
 SAME_AGAIN = {"/embeddings/rescan", "/loras/rescan", "/v1/files", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
               "/sdapi/v1/interrupt", "/sdapi/v1/skip", "/sdapi/v1/options", "/sdapi/v1/png-info",
-              "/sdapi/v1/refresh-loras"}
+              "/sdapi/v1/refresh-loras", "/tokens"}
 
 SHORT = {"prompt": "a boat", "num_inference_steps": 2}
 LONG = {"prompt": "a boat", "num_inference_steps": 900, "seed": 1}
