@@ -117,7 +117,7 @@ export function createDataset(onsent) {
             onsent(wanted);
         } catch (error) {
             report.textContent = "";
-            if (!showFault([{ ...name, name: "name" }], error.param, error.message))
+            if (!showFault([{ ...name, name: "name" }], error))
                 fault.textContent = error.message;
         } finally {
             send.disabled = false;
