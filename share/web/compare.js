@@ -1,5 +1,5 @@
 /* Pictures that differ in one or two settings, side by side. Each is an ordinary request. */
-import { announce, button, element, find } from "./dom.js";
+import { announce, button, download, element, find } from "./dom.js";
 import { control, drawer } from "./fields.js";
 import { lookClosely } from "./lightbox.js";
 
@@ -54,6 +54,28 @@ function createAxis(name, label, none) {
     return { choice, values, root: element("div.axis", {}, choice.root, values.root) };
 }
 
+/* The table as a picture: `pictures` row by row, some undefined, with the headings `columns` and `rows`. */
+async function paintGrid(pictures, columns, rows) {
+    const bitmaps = await Promise.all(pictures.map((one) => one && createImageBitmap(one.blob)));
+    const sideOf = (side) => Math.max(...bitmaps.map((one) => one?.[side] ?? 0));
+    const width = sideOf("width"), height = sideOf("height"), gap = 8, line = Math.max(14, Math.round(width / 20));
+    const measure = new OffscreenCanvas(1, 1).getContext("2d");
+    measure.font = `${line}px sans-serif`;
+    const left = Math.max(...rows.map((text) => Math.ceil(measure.measureText(text).width))) + 2 * gap, top = line + 2 * gap;
+    const canvas = new OffscreenCanvas(left + columns.length * (width + gap), top + rows.length * (height + gap));
+    const context = canvas.getContext("2d");
+    context.fillStyle = "#fff";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.fillStyle = "#000";
+    context.font = measure.font;
+    context.textBaseline = "top";
+    columns.forEach((text, x) => context.fillText(text, left + x * (width + gap), gap, width));
+    rows.forEach((text, y) => context.fillText(text, gap, top + y * (height + gap)));
+    bitmaps.forEach((one, i) => one && context.drawImage(one, left + i % columns.length * (width + gap),
+        top + Math.floor(i / columns.length) * (height + gap)));
+    return canvas.convertToBlob({ type: "image/png" });
+}
+
 /* The table: a heading a column, a heading a row, and a place for each picture. */
 function createTable(title, across, down, onstop, onclose) {
     const cells = [], pictures = [];
@@ -64,19 +86,21 @@ function createTable(title, across, down, onstop, onclose) {
             return cell;
         })));
     const head = element("tr", {}, element("td"), ...across.values.map((x) => element("th", { scope: "col" }, across.say(x))));
+    const save = button("Save as a picture", async () => download(
+        await paintGrid(pictures, across.values.map(across.say), down.values.map(down.say)), "comparison.png"), { hidden: true });
     const stop = button("Stop", onstop), grid = element("table", {}, element("caption", {}, title),
         element("thead", {}, head), element("tbody", {}, ...rows));
     grid.style.setProperty("--columns", across.values.length);
     const root = element("div", {},
         element("div.scroller", { tabIndex: 0, role: "region", "aria-label": "The comparison" }, grid),
-        element("div.row", {}, stop, button("Put it away", () => {
+        element("div.row", {}, stop, save, button("Put it away", () => {
             pictures.forEach((one) => one && URL.revokeObjectURL(one.url));
             onclose();
         })));
     /* The picture of a cell, which may be looked at closely with the others. */
     function show({ cell, index, x, y }, blob) {
         const url = URL.createObjectURL(blob);
-        pictures[index] = { url, alt: [across.say(x), down.say(y)].filter(Boolean).join(", ") };
+        pictures[index] = { url, blob, alt: [across.say(x), down.say(y)].filter(Boolean).join(", ") };
         const look = button("", async () => {
             const there = pictures.filter(Boolean);
             await lookClosely(there, there.indexOf(pictures[index]));
@@ -85,7 +109,11 @@ function createTable(title, across, down, onstop, onclose) {
         cell.replaceChildren(look);
     }
     const tell = ({ cell }, text, wrong) => cell.replaceChildren(element(wrong ? "span.fault" : "span.how", {}, text));
-    return { root, cells, show, tell, end: () => stop.remove() };
+    const end = () => {
+        stop.remove();
+        save.hidden = !pictures.some(Boolean);
+    };
+    return { root, cells, show, tell, end };
 }
 
 /* `form` gives the request that all begin with, `queue` draws. */

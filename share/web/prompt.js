@@ -1,6 +1,6 @@
 /* The prompts: how many tokens they take, weights by keys, and the words of textual inversion. */
 import { ApiError, getIfThere, postJson } from "./api.js";
-import { button, element, freshId } from "./dom.js";
+import { announce, button, element, freshId } from "./dom.js";
 
 const COUNT_MS = 250; /* after the last key */
 const CUT_SHOWN = 200; /* letters */
@@ -83,10 +83,11 @@ function weighByKeys(input, syntax, say) {
             return;
         write(input, change.from, change.to, change.put);
         input.setSelectionRange(change.start, change.end);
-        const is = syntax.get() === "a1111";
-        if (!is)
-            syntax.set("a1111");
-        say(is ? change.put : `${change.put}. Brackets are weights from now on: the prompt's syntax is AUTOMATIC1111's.`);
+        announce(change.put);
+        if (syntax.get() === "a1111")
+            return;
+        syntax.set("a1111");
+        say("Brackets are weights from now on: the prompt's syntax is AUTOMATIC1111's.");
     });
 }
 
@@ -160,6 +161,7 @@ export function createPrompts(place, controls) {
     place.replaceChildren(...prompts.map((one) => one.root),
         element("div", {}, element("p.hint.keys", {}, element("kbd", {}, "Ctrl"), " ", element("kbd", {}, "↑"), " ",
             element("kbd", {}, "↓"), " weigh the words at the cursor"), said, words));
+    controls.prompt_syntax.root.addEventListener("input", () => { said.textContent = ""; });
     for (const input of inputs)
         weighByKeys(input, controls.prompt_syntax, (text) => { said.textContent = text; });
     countTokens(controls);

@@ -34,12 +34,16 @@ const watchFields = (info) => [
 
 const changed = (control) => control.get() !== undefined && control.get() !== control.default;
 
+/* What a help text says beyond the label above it. */
+const withoutLabel = (help, label) => (help.toLowerCase().startsWith(label.toLowerCase())
+    ? help.slice(label.length).replace(/^[;,]?\s*/, "") : help);
+
 /* Those of the schema's fields that are not in `known`, as [title, controls] in the groups of trainwords.js. */
 function groupsOf(schema, known) {
     const left = new Map(Object.entries(schema?.properties ?? {}).filter(([name]) => !known.has(name)));
     const take = (name, label = name.replaceAll("_", " "), words = "") => {
-        const option = left.get(name), repeats = option.description?.toLowerCase() === label.toLowerCase();
-        const made = { ...optionControl(name, repeats ? { ...option, description: undefined } : option, label), option };
+        const option = left.get(name), description = withoutLabel(option.description ?? "", label);
+        const made = { ...optionControl(name, { ...option, description }, label), option };
         made.text = [label, name.replaceAll("_", " "), option.description, words].join(" ").toLowerCase();
         left.delete(name);
         return made;

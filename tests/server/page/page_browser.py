@@ -144,6 +144,7 @@ def inpaints(d, p):
     print(f"inpainting: mean difference of {changed:.1f} where the mask was painted, {kept:.1f} elsewhere")
     check(changed > 25 and kept < changed / 3, "what was painted over is drawn anew, and nothing else")
     check(p.facts()["Begun with"] == "a picture and a mask", f"{p.facts()}")
+    is_accessible(p, "mask")
     p.press_button("Take the picture away")
 
 
@@ -214,6 +215,7 @@ def shows_what_is_drawn_as_a_job(d, p):
     p.wait("it to be shown", 'document.querySelector(".job h4").textContent === arguments[0]', FIELDS["prompt"])
     p.wait("its picture", 'document.querySelector(".job .validations img")?.naturalWidth === 64')
     check(p.text(".job .how").startswith("succeeded"), p.text(".job"))
+    is_accessible(p, "job")
 
 
 def survives_a_reload(p):
@@ -230,6 +232,7 @@ def asks_for_a_key(p, key):
     for given in ("latentd_" + "0" * 64, key):
         p.wait("the question", 'document.querySelector("#key-dialog").open')
         check(p.run("return document.activeElement.id;") == "key", "the field has the focus")
+        is_accessible(p, "key")
         p.type("#key", given)
         p.press("enter")
     p.wait("the page", "document.body.dataset.ready !== undefined")

@@ -2,6 +2,7 @@
 sizes, tokens, weights by keys, the LoRAs' own settings, the gallery in one file, comparisons, data
 sets and the search of the training form. Checked against files, the daemon's answers and axe-core.
 usage: page_tools.py EXECUTABLE MODEL, with a Python that has axe-core (scripts/client-env)"""
+import base64
 import io
 import json
 import os
@@ -95,6 +96,21 @@ def settings_of_others(d, p):
     check(p.run("return document.title;") == "latentd", "a file's text is only text")
     check(take(p, keep("dumb.png", plain)) == "dumb.png: This file does not say how it was drawn.", "a file without words")
     check("dumb2.txt" in take(p, keep("dumb2.txt", b"hello")), "and one that is no picture")
+
+
+def drops(d, p):
+    """A picture that is dropped on the prompt or on the picture does the same; elsewhere it does nothing."""
+    data = base64.b64encode(drawn(d, {**FIELDS, "prompt": "a dropped boat"}, "image/png")).decode()
+    for place, name in (("#prompt-fields textarea", "one.png"), ("#viewer", "two.png"), ("#settings", "three.png")):
+        p.set(prompt="something else")
+        p.run("""const dropped = new DataTransfer(), bytes = Uint8Array.from(atob(arguments[1]), (c) => c.charCodeAt(0));
+            dropped.items.add(new File([bytes], arguments[2], { type: "image/png" }));
+            document.querySelector(arguments[0]).dispatchEvent(new DragEvent("drop",
+                { dataTransfer: dropped, bubbles: true, cancelable: true }));""", place, data, name)
+        if name != "three.png":
+            p.wait(f"word of {name}", 'document.querySelector(".recall [role=status]").textContent.includes(arguments[0])', name)
+        wanted = "something else" if name == "three.png" else "a dropped boat"
+        check(p.run(VALUE, "prompt") == wanted, f"dropped on {place}: {p.run(VALUE, 'prompt')}")
 
 
 def looks_closely(p):
@@ -206,12 +222,18 @@ def keeps_loras(d, p):
         check(d.get("/loras/copy-3").status == left, f"{answer}: {d.get('/loras/copy-3').status}")
 
 
+def downloaded(name):
+    """Waits for the browser's download. It has another name until it is whole."""
+    path, end = os.path.join(root, name), time.monotonic() + PATIENCE_S
+    while not os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.05)
+    return path
+
+
 def downloads_all(p):
     p.devtools("Page.setDownloadBehavior", behavior="allow", downloadPath=root)
     p.press_button("Download all")
-    path, end = os.path.join(root, "pictures.tar"), time.monotonic() + PATIENCE_S
-    while not os.path.exists(path) and time.monotonic() < end:
-        time.sleep(0.05)
+    path = downloaded("pictures.tar")
     with tarfile.open(path) as tar:
         members = tar.getmembers()
         files = [tar.extractfile(m).read() for m in members]
@@ -248,6 +270,10 @@ def compares(d, p):
         c.drawImage(i, 0, 0); return [...c.getImageData(0, 0, 64, 64).data].filter((_, k) => k % 4 < 3);""")
     wanted = [v for row in picture.decode(same)[2] for pixel in row for v in pixel]
     check(pixels == wanted, "a cell is the picture of its request")
+    p.press_button("Save as a picture")
+    with open(downloaded("comparison.png"), "rb") as f:
+        width, height = struct.unpack(">II", f.read(24)[16:])
+    check(2 * 64 < width < 4 * 64 and 3 * 64 < height < 4 * 64, f"a grid of two by three, with labels: {width} x {height}")
     p.press_button("Put it away")
     check(p.run("return document.querySelector('#comparison').hidden;"), "it is gone")
     p.set(across="scheduler", across_values="DDIM, Heum", down="")
@@ -351,8 +377,10 @@ options = ["--lora-dir", f"{root}/loras", "--state-dir", f"{root}/state", "--dat
 with Daemon(executable, model, extra=options, patience_s=PATIENCE_S) as daemon, Page(daemon, patience_s=PATIENCE_S) as page:
     try:
         page.start()
+        is_accessible(page, "empty")
         settings_come_back(daemon, page)
         settings_of_others(daemon, page)
+        drops(daemon, page)
         looks_closely(page)
         sizes(daemon, page)
         counts_tokens(daemon, page)
