@@ -5,10 +5,12 @@ import { lookClosely } from "./lightbox.js";
 
 const PICTURES_MAX = 36;
 const AT_ONCE = 4; /* requests of a comparison under way */
+const FULL_MS = 1000; /* before a request that found the queue full is sent again */
 const NUMBERS = [["num_inference_steps", "Steps"], ["guidance_scale", "Guidance"], ["seed", "Seed"],
     ["clip_skip", "CLIP skip"], ["guidance_rescale", "Guidance rescale"], ["strength", "Strength"]];
 const LORA = "lora:";
 
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const partsOf = (text) => (text ?? "").split(",").map((part) => part.trim()).filter(Boolean);
 
 function numberOf(text) {
@@ -201,14 +203,22 @@ export function createCompare(form, schedulers, queue) {
                     table.tell(cell, error.message, true);
                     continue;
                 }
-                const drawing = queue.start({ fields, kept }, (error) => table.tell(cell, error.reason ?? error.message, true));
+                let failed = null;
+                const drawing = queue.start({ fields, kept }, (error) => { failed = error; });
                 underWay.add(drawing);
                 const pictures = await drawing.done;
                 underWay.delete(drawing);
-                if (pictures)
+                if (pictures) {
                     table.show(cell, pictures[0].blob);
-                else if (stopped)
+                } else if (stopped || !failed) {
                     table.tell(cell, "not drawn");
+                } else if (failed.status === 429) { /* the daemon's queue is full */
+                    table.tell(cell, "waits");
+                    waiting.push(cell);
+                    await pause(FULL_MS);
+                } else {
+                    table.tell(cell, failed.reason ?? failed.message, true);
+                }
             }
         }
         await Promise.all(Array.from({ length: AT_ONCE }, drawSome));

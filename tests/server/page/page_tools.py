@@ -286,6 +286,18 @@ def compares(d, p):
     check(p.text("#comparison td .fault").startswith("1000 is not allowed"), p.text("#comparison td .fault"))
 
 
+def compares_with_a_short_queue(p):
+    """Requests that find the daemon's queue full are sent again."""
+    p.start()
+    p.set(**{k: v for k, v in FIELDS.items() if k != "loras"} | {"num_inference_steps": 60})
+    p.open_drawer("Compare")
+    p.set(across="seed", across_values="1, 2, 3, 4, 5, 6", down="")
+    p.press_button("Draw all")
+    p.wait("six pictures", "document.querySelectorAll('#comparison td img').length === 6")
+    full = [e["message"] for e in p.log("browser") if " 429 " in e["message"]]
+    check(full and not p.count("#comparison .fault"), f"{len(full)} requests found the queue full, and six pictures came")
+
+
 def faults_are_short(p):
     p.set(width=100)
     p.click("#ask button.primary")
@@ -394,6 +406,9 @@ with Daemon(executable, model, extra=options, patience_s=PATIENCE_S) as daemon, 
         redraws_the_curve(daemon, page)
         no_errors(page, "/generate", "/png-info", "/train")
         nobody_else_is_asked(page)
+        with Daemon(executable, model, extra=["--max-queue", "1"], patience_s=PATIENCE_S) as short:
+            page.origin = f"http://{short.host}:{short.port}"
+            compares_with_a_short_queue(page)
     except webdriver.WebDriverError as error:
         check(False, str(error))
         page.screenshot(os.environ.get("PAGE_SCREENSHOT", os.path.join(root, "failed.png")))
