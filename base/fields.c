@@ -95,8 +95,8 @@ bool field_allows(const struct field *f, double value) {
     }
 }
 
-/* Returns whether the minimum itself is not allowed. That is also so if it is 0 and 0 means "not
- * given". */
+/* Returns whether the minimum itself is refused: because the range begins above it, or because it
+ * is 0 and 0 means "not given". */
 static bool begins_above(const struct field *f) {
     return f->above_min || (f->zero_is_unset && f->min == 0);
 }
@@ -358,6 +358,24 @@ json_t *field_schema(const struct field *f) {
         return schema;
     json_decref(schema);
     return NULL;
+}
+
+json_t *field_schema_or_null(json_t *schema) {
+    static const char *const outside[] = { "default", "description" };
+    json_t *choices = json_object_get(schema, "anyOf");
+    if (choices) {
+        json_array_append_new(choices, json_pack("{s:s}", "type", "null"));
+        return schema;
+    }
+    json_t *json = json_pack("{s:[O, {s:s}]}", "anyOf", schema, "type", "null");
+    for (size_t i = 0; json && i < sizeof(outside) / sizeof(outside[0]); i++) {
+        json_t *value = json_object_get(schema, outside[i]);
+        if (value)
+            json_object_set(json, outside[i], value);
+        json_object_del(schema, outside[i]);
+    }
+    json_decref(schema);
+    return json;
 }
 
 void field_schema_hide_default(json_t *schema) {

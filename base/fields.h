@@ -113,6 +113,10 @@ json_t *field_to_json(const struct field *f, const void *base);
  * FIELD_OTHER the description only. A new reference; NULL when memory is short. */
 json_t *field_schema(const struct field *f);
 
+/* The schema of a field that may also be null, which stands for the default. Takes over `schema`. A
+ * new reference; NULL when memory is short. */
+json_t *field_schema_or_null(json_t *schema);
+
 /* Renames "default" in a schema to "x-default", so that clients that send every default do not send
  * this one. For a field that, for example, may be given only beside others. */
 void field_schema_hide_default(json_t *schema);

@@ -201,7 +201,11 @@
 #define REPEATS_MAX 256                  /* answers stored for Idempotency-Keys */
 #define REPEATS_BYTES ((size_t)64 << 20) /* for all stored answers */
 #define REPEATS_S 600                    /* lifetime of a stored answer */
-#define RESULTS_HOURS 24                 /* default of --results-max-age */
+/* Pictures in memory that clients fetch by an answer's url (server/openai/picture_urls.h). */
+#define PICTURE_URLS_MAX 1000
+#define PICTURE_URLS_BYTES ((size_t)128 << 20)
+#define PICTURE_URLS_AGE_S 3600 /* OpenAI's addresses live as long */
+#define RESULTS_HOURS 24        /* default of --results-max-age */
 #define RESULTS_MAX_HOURS 87600
 #define RESULTS_BYTES ((uint64_t)10 << 30) /* default of --results-max-bytes */
 #define JOBS_PAGE_MAX 100                  /* GET /jobs?limit= */

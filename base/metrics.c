@@ -13,7 +13,7 @@
 #define BUCKETS_MAX 16
 #define NANO 1e9
 
-enum kind { COUNTER, GAUGE, REAL, SECONDS, COUNTS };
+enum kind { COUNTER, GAUGE, REAL, REAL_COUNTER, SECONDS, MINUTES, COUNTS };
 
 static const struct series {
     enum kind kind;
@@ -24,14 +24,29 @@ static const struct series {
 #undef METRIC_ROW
 };
 
-/* Upper ends of the buckets, inclusive. They range from a small model's step on a GPU to a queue of
- * large pictures on a CPU. */
-static const double seconds_ends[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
-    2.5, 5, 10, 30, 60, 300 };
-static const double counts_ends[] = { 0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64 };
-
-_Static_assert(sizeof(seconds_ends) / sizeof(double) <= BUCKETS_MAX, "the buckets have room");
-_Static_assert(sizeof(counts_ends) / sizeof(double) <= BUCKETS_MAX, "the buckets have room");
+/* Upper ends of the buckets, inclusive. SECONDS ranges from a step on a GPU (3 ms) to a call of
+ * many rows on a CPU (a minute); MINUTES from a picture on a GPU (half a second) to a queue of
+ * pictures on a CPU (an hour). */
+#define ENDS(...)                                                                                  \
+    sizeof((double[]){ __VA_ARGS__ }) / sizeof(double), {                                          \
+        __VA_ARGS__                                                                                \
+    }
+static const struct {
+    const char *type; /* Prometheus' */
+    size_t count;     /* of the ends; 0: no histogram */
+    double ends[BUCKETS_MAX];
+} kinds[] = {
+    [COUNTER] = { .type = "counter" },
+    [GAUGE] = { .type = "gauge" },
+    [REAL] = { .type = "gauge" },
+    [REAL_COUNTER] = { .type = "counter" },
+    [SECONDS] = { "histogram",
+        ENDS(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60) },
+    [MINUTES] = { "histogram",
+        ENDS(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600) },
+    [COUNTS] = { "histogram", ENDS(0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64) },
+};
+#undef ENDS
 
 /* Each bucket of a histogram counts only its own values; the last one counts values above all ends.
  * Rendering adds the buckets up once, so that the histogram's count always equals the sum of its
@@ -49,11 +64,6 @@ static struct {
     _Atomic(const char *) names[METRICS_LORAS_MAX];
     _Atomic uint64_t counts[METRICS_LORAS_MAX + 1]; /* the last counts all other names */
 } loras = { .mutex = PTHREAD_MUTEX_INITIALIZER };
-
-static int ends_of(enum kind kind, const double **ends) {
-    *ends = kind == COUNTS ? counts_ends : seconds_ends;
-    return (int)((kind == COUNTS ? sizeof(counts_ends) : sizeof(seconds_ends)) / sizeof(double));
-}
 
 void metric_add(enum metric metric, uint64_t n) {
     atomic_fetch_add_explicit(&values[metric].value, n, memory_order_relaxed);
@@ -87,10 +97,10 @@ void metric_set_real(enum metric metric, double value) {
 }
 
 void metric_observe(enum metric metric, double value) {
-    const double *ends;
-    const int count = ends_of(table[metric].kind, &ends);
+    const double *ends = kinds[table[metric].kind].ends;
+    const size_t count = kinds[table[metric].kind].count;
     const double v = value > 0 ? fmin(value, 1e9) : 0; /* NaN also becomes 0 */
-    int i = 0;
+    size_t i = 0;
     while (i < count && v > ends[i])
         i++;
     atomic_fetch_add_explicit(&values[metric].buckets[i], 1, memory_order_relaxed);
@@ -134,17 +144,17 @@ void metric_add_lora_request(const char *name) {
     atomic_fetch_add_explicit(&loras.counts[place], 1, memory_order_relaxed);
 }
 
-static void put_head(FILE *out, const char *family, const char *help, const char *type) {
+void metrics_put_head(FILE *out, const char *family, const char *help, const char *type) {
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", family, help, family, type);
 }
 
 static void put_histogram(FILE *out, enum metric metric) {
     const struct series *s = &table[metric];
-    const double *ends;
-    const int count = ends_of(s->kind, &ends);
+    const double *ends = kinds[s->kind].ends;
+    const size_t count = kinds[s->kind].count;
     const char *comma = s->label[0] ? "," : "";
     uint64_t below = 0;
-    for (int i = 0; i <= count; i++) {
+    for (size_t i = 0; i <= count; i++) {
         below += atomic_load_explicit(&values[metric].buckets[i], memory_order_relaxed);
         char end[32] = "+Inf";
         if (i < count)
@@ -172,8 +182,8 @@ static void put_plain(FILE *out, enum metric metric) {
     fprintf(out, "%s%s%s%s ", s->family, open, s->label, close);
     if (s->kind == GAUGE)
         fprintf(out, "%" PRId64 "\n", (int64_t)value);
-    else if (s->kind == REAL)
-        fprintf(out, "%.9g\n", real_of(value));
+    else if (s->kind == REAL || s->kind == REAL_COUNTER)
+        fprintf(out, "%.15g\n", real_of(value));
     else
         fprintf(out, "%" PRIu64 "\n", value);
 }
@@ -189,28 +199,30 @@ static void put_label_value(FILE *out, const char *text) {
 }
 
 static void put_loras(FILE *out) {
-    put_head(
-        out, "sd_lora_requests_total", "Requests that used an adapter, by its name.", "counter");
-    for (int i = 0; i <= METRICS_LORAS_MAX; i++) {
-        const char *name = i < METRICS_LORAS_MAX
-                               ? atomic_load_explicit(&loras.names[i], memory_order_acquire)
-                               : "";
+    metrics_put_head(out, "latentd_lora_requests_total",
+        "Requests that used an adapter, by its name.", "counter");
+    for (int i = 0; i < METRICS_LORAS_MAX; i++) {
+        const char *name = atomic_load_explicit(&loras.names[i], memory_order_acquire);
         if (!name)
-            continue;
-        fputs("sd_lora_requests_total{lora=\"", out);
+            break;
+        fputs("latentd_lora_requests_total{lora=\"", out);
         put_label_value(out, name);
         fprintf(
             out, "\"} %" PRIu64 "\n", atomic_load_explicit(&loras.counts[i], memory_order_relaxed));
     }
+    metrics_put_head(out, "latentd_lora_requests_other_total",
+        "Requests that used an adapter that has no series of its own.", "counter");
+    fprintf(out, "latentd_lora_requests_other_total %" PRIu64 "\n",
+        atomic_load_explicit(&loras.counts[METRICS_LORAS_MAX], memory_order_relaxed));
 }
 
 static bool is_left_out(enum metric metric) {
-    return (table[metric].kind == GAUGE || table[metric].kind == REAL) &&
+    const enum kind kind = table[metric].kind;
+    return (kind == GAUGE || kind == REAL || kind == REAL_COUNTER) &&
            !atomic_load_explicit(&values[metric].known, memory_order_acquire);
 }
 
-char *metrics_render(size_t *size) {
-    static const char *const types[] = { "counter", "gauge", "gauge", "histogram", "histogram" };
+char *metrics_render(void (*put_more)(FILE *out), size_t *size) {
     char *text = NULL;
     FILE *out = open_memstream(&text, size);
     if (!out)
@@ -224,14 +236,16 @@ char *metrics_render(size_t *size) {
         if (is_left_out((enum metric)m))
             continue;
         if (strcmp(family, headed) != 0)
-            put_head(out, family, help, types[s->kind]);
+            metrics_put_head(out, family, help, kinds[s->kind].type);
         headed = family;
-        if (s->kind == SECONDS || s->kind == COUNTS)
+        if (kinds[s->kind].count)
             put_histogram(out, (enum metric)m);
         else
             put_plain(out, (enum metric)m);
     }
     put_loras(out);
+    if (put_more)
+        put_more(out);
     const bool ok = !ferror(out);
     if (fclose(out) == 0 && ok)
         return text;

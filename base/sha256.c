@@ -2,7 +2,6 @@
 
 #include "base/text/hex.h"
 
-#include <stdio.h>
 #include <string.h>
 
 void sha256_begin(struct sha256 *sha) {

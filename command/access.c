@@ -42,6 +42,18 @@ static bool host_is_valid(const char *host) {
            (host[0] == '[' || !strchr(host, ':'));
 }
 
+/* http:// or https://, then anything that needs no escape in a URL's host, port and path. */
+static bool url_is_valid(const char *url) {
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_~[]:/";
+    const size_t scheme = strncmp(url, "https://", 8) == 0  ? 8
+                          : strncmp(url, "http://", 7) == 0 ? 7
+                                                            : 0;
+    const size_t length = strlen(url);
+    return scheme > 0 && length > scheme && length <= 255 && url[scheme] != '/' &&
+           url[length - 1] != '/' && strspn(url, allowed) == length;
+}
+
 static bool read_names(const struct options *given, const char *option, const char **out,
     bool (*is_valid)(const char *), const char *allowed, struct error *err) {
     const int count = options_count(given, option);
@@ -86,6 +98,11 @@ bool access_init(struct access *access, const struct access_options *options,
                "a name or an address without a port", err) &&
            read_names(given, "cors-origin", access->origins, cors_origin_is_valid,
                "http:// or https://, a host in lower case, and maybe a port", err) &&
+           (!options->public_url || url_is_valid(options->public_url) ||
+               options_refuse("public-url", options->public_url,
+                   "http:// or https://, a host, maybe a port and a path, without a slash at the "
+                   "end",
+                   err)) &&
            read_keys(options->api_keys, &access->keys, err) &&
            (!options->access_log || access_log_open(options->access_log, &access->log, err)) &&
            open_listener(access, options, mode, err);

@@ -12,7 +12,7 @@
 
 struct access_options {
     const char *address; /* NULL: systemd's socket, or ACCESS_ADDRESS */
-    const char *socket_mode, *api_keys, *access_log;
+    const char *socket_mode, *api_keys, *access_log, *public_url;
     bool no_tls;
 };
 
@@ -40,6 +40,11 @@ struct access_options {
             "a host name that clients use for this daemon, besides localhost\n"                    \
             "and IP addresses; may be repeated",                                                   \
             .repeats = true },                                                                     \
+        { "public-url", 0, "URL",                                                                  \
+            "address of the daemon for its clients, such as https://sd.example;\n"                 \
+            "pictures that OpenAI's clients get as a url begin with it [http://\n"                 \
+            "and the request's Host]",                                                             \
+            .to = OPTION_TO_TEXT(T, a.public_url) },                                               \
         { "cors-origin", 0, "ORIGIN",                                                              \
             "allow web pages of this origin to call the daemon, such as\n"                         \
             "https://app.example; may be repeated",                                                \

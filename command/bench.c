@@ -56,8 +56,7 @@ struct bench {
     struct vae *vae;
     double load_s, peak_flops_per_s, peak_memory_bytes;
     bool has_figures;
-    struct device_figures figures; /* what the picture takes: read before the matrix product of
-    measure_peak allocates anything */
+    struct device_figures figures; /* read before measure_peak allocates its operands */
     int64_t latent_h, latent_w;
     struct measurement parts[3];
 };

@@ -62,7 +62,7 @@ static const struct option_spec own_options[] = {
         "folder of textual inversions NAME.safetensors, which prompts can\n"
         "name",
         .to = OPTION_TO_TEXT(struct run, load.embeddings_dir) },
-    { "init-image", 0, "FILE", "start from this PNG or JPEG, not from noise; - is standard input",
+    { "init-image", 0, "FILE", "start from this PNG, JPEG or WebP; - is standard input",
         .to = OPTION_TO_TEXT(struct run, init_image) },
     { "mask-image", 0, "FILE", "draw only the part that is white in it; - is standard input",
         .to = OPTION_TO_TEXT(struct run, mask_image) },

@@ -37,7 +37,8 @@ struct settings {
     double training_share, results_max_hours;
     uint64_t results_max_bytes;
     enum log_level log_level;
-    double tune_minutes; /* 0: no tuning */
+    double tune_minutes;                               /* 0: no tuning */
+    const char *served_names[OPTIONS_REPEATS_MAX + 1]; /* ends with NULL */
 };
 
 static const struct option_spec table[] = {
@@ -46,6 +47,10 @@ static const struct option_spec table[] = {
         "checkpoints that PUT /model can switch to by name: all diffusers\n"
         "folders and .safetensors files in this folder or below it [none]",
         .to = OPTION_TO_TEXT(struct settings, engine.model_root) },
+    { "served-model-name", 0, "NAME",
+        "another name of the loaded checkpoint in OpenAI's routes, such as\n"
+        "dall-e-2; may be repeated",
+        .repeats = true },
     OPTION_TOKENIZER_ROW(struct settings, engine.pipeline.tokenizer_dir),
     { "config", 0, "FILE",
         "JSON file with options; keys are the names without dashes.\n"
@@ -279,6 +284,53 @@ static char *model_name(const struct settings *settings, struct error *err) {
     return name;
 }
 
+/* Returns what else has this name; NULL: nothing. */
+static const char *other_owner(const struct settings *settings, const char *name) {
+    const char *root = settings->engine.model_root;
+    const char *folder = settings->engine.pipeline.adapters.folder;
+    char *path = NULL, file[ADAPTER_NAME_MAX_BYTES + sizeof(".safetensors")];
+    if (strcmp(name, "sd15") == 0 || strcmp(name, settings->engine.model_name) == 0)
+        return "the checkpoint has this name already";
+    if (root && model_folder_find(root, name, &path, NULL)) {
+        free(path);
+        return "a checkpoint in --model-root has this name";
+    }
+    const int length = snprintf(file, sizeof(file), "%s.safetensors", name);
+    path = folder && length < (int)sizeof(file) ? file_join(folder, file) : NULL;
+    const bool is_adapter = path && file_exists(path);
+    free(path);
+    return is_adapter ? "an adapter in --lora-dir has this name" : NULL;
+}
+
+/* Reads --served-model-name. settings->engine.model_name is known. A colon separates a model's name
+ * from an adapter's. */
+static bool read_served_names(
+    const struct options *given, struct settings *settings, struct error *err) {
+    static const char option[] = "served-model-name";
+    for (int i = 0; i < options_count(given, option); i++) {
+        const char *name = options_get_nth(given, option, i);
+        const size_t length = strlen(name);
+        bool plain = length > 0 && length <= MODEL_NAME_MAX_BYTES && name[0] != ' ' &&
+                     name[length - 1] != ' ';
+        for (const char *c = name; *c; c++)
+            plain = plain && *c >= ' ' && *c < 0x7f && *c != ':';
+        if (!plain)
+            return options_refuse(
+                option, name, "a name of 1 to 255 ASCII characters without a colon", err);
+        const char *owner = other_owner(settings, name);
+        for (int k = 0; !owner && k < i; k++)
+            if (strcmp(name, settings->served_names[k]) == 0)
+                owner = "it is given twice";
+        if (owner) {
+            char allowed[96];
+            snprintf(allowed, sizeof(allowed), "a name of nothing else: %s", owner);
+            return options_refuse(option, name, allowed, err);
+        }
+        settings->served_names[i] = name;
+    }
+    return true;
+}
+
 /* Serves until a signal comes or the engine fails. Call it when the listener and the model's name
  * are ready. Returns the exit status. */
 static int serve(const struct settings *settings, const struct access *access) {
@@ -316,6 +368,7 @@ static int serve(const struct settings *settings, const struct access *access) {
         .listen_is_inherited = listener->inherited,
         .own_host = listener->host[0] ? listener->host : NULL,
         .hosts = access->hosts,
+        .public_url = settings->access.public_url,
         .origins = access->origins[0] ? access->origins : NULL,
         .keys = access->keys,
         .access_log = access->log,
@@ -330,6 +383,7 @@ static int serve(const struct settings *settings, const struct access *access) {
         .no_queue = jobs.none,
         .heartbeat_s = settings->heartbeat_s,
         .drain_timeout_s = settings->drain_timeout_s,
+        .served_names = settings->served_names,
         .lora_dir = settings->engine.pipeline.adapters.folder,
         .lora_max_bytes = settings->lora_max_bytes,
         .datasets = datasets,
@@ -422,7 +476,8 @@ int serve_main(int argc, char **argv) {
     char *name = NULL;
     int status = 1;
     if (access_init(&access, &settings.access, &given, &err) &&
-        (settings.engine.model_name = name = model_name(&settings, &err)))
+        (settings.engine.model_name = name = model_name(&settings, &err)) &&
+        read_served_names(&given, &settings, &err))
         status = serve(&settings, &access);
     else if (err.code == ERROR_INVALID)
         status = options_usage_error("serve", &err);

@@ -2,12 +2,12 @@
  * backward, in steps.
  *
  * While a tape is made, the wrappers of compute.h hand their calls to it instead of running them.
- * The backward is the adjoint of memory. The gradient of the value at an address lies at the same
- * place of a second block, the mirror, so in-place calls, views, slices and concatenations need no
- * bookkeeping. The plan derives three things from the addresses: what needs a gradient (everything
- * that a parameter reaches); which write of a gradient is the first one, so that later ones add to
- * it; and which values the backward reads although the forward overwrites them. Those values are
- * copied when they are computed.
+ * Gradients belong to addresses, not to tensors. The gradient of the value at an address lies at
+ * the same place of a second block, the mirror, so in-place calls, views, slices and concatenations
+ * need no bookkeeping. The plan derives three things from the addresses: what needs a gradient
+ * (everything that depends on a parameter); which write of a gradient is the first one, so that
+ * later ones add to it; and which values the backward reads although the forward overwrites them.
+ * Those values are copied when they are computed.
  *
  * With gradient checkpointing the program is cut where few bytes are live. The forward keeps only
  * the inputs of each segment. Before a segment's adjoint, the backward runs the segment again, as

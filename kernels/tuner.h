@@ -1,8 +1,8 @@
 /* How a choice is made between a device's kernels: by measuring them.
  *
- * A problem is an operation on one shape, known since its first call in this process. Its
- * candidates are kernels that claim to compute it. `try_candidate` compares one with the plainest
- * kernel on random data and times it. Since a wrong kernel may leave the device unusable,
+ * A problem is an operation on one shape. The first call of that shape in this process registers
+ * it. Its candidates are kernels that claim to compute it. `try_candidate` compares one with the
+ * plainest kernel on random data and times it. Since a wrong kernel may leave the device unusable,
  * `try_candidate` is called in a process of its own (command/tune/tune.c). The results are kept in
  * a file (kernels/tuner_cache.h) and applied with `choose`.
  */
@@ -29,9 +29,8 @@ enum tuner_verdict {
 struct tuner_result {
     enum tuner_verdict verdict;
     char why[128]; /* set unless the verdict is TUNER_RIGHT */
-    /* If right: the time of one call on the fewest rows that were noted. If the number of rows
-     * varies: the mean of that time and the time of a call on the most rows, the latter multiplied
-     * by fewest rows / most rows. */
+    /* If right: the time of a call on the fewest rows noted. If several numbers of rows were noted:
+     * the mean of that time and the time of a call on the most rows, scaled to the fewest rows. */
     double us;
     double error; /* relative norm of the difference from the plainest kernel */
     double flops; /* of that call on the fewest rows; 0: not a product */

@@ -10,7 +10,7 @@
 struct tuner_entry {
     char key[TUNER_KEY_BYTES];
     char name[TUNER_NAME_BYTES]; /* the fastest right candidate */
-    double us, default_us;       /* of `name` and of the untuned choice (0: it is wrong) */
+    double us, default_us;       /* times of `name` and of the untuned choice (0: that is wrong) */
     int candidates, wrong;       /* how many were tried, and how many were wrong or faulted */
 };
 

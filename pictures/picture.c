@@ -29,7 +29,6 @@ static const char *name_of(const uint8_t *file, size_t size) {
         size_t offset, length;
     } known[] = {
         { "GIF8", "a GIF", 0, 4 },
-        { "WEBP", "a WebP picture", 8, 4 },
         { "BM", "a BMP picture", 0, 2 },
         { "II*\0", "a TIFF picture", 0, 4 },
         { "MM\0*", "a TIFF picture", 0, 4 },
@@ -60,9 +59,13 @@ static bool examine(const uint8_t *file, size_t size, struct picture_info *out, 
         out->format = PICTURE_JPEG;
         if (!jpeg_examine(file, size, out, err))
             return false;
+    } else if (size >= 12 && memcmp(file, "RIFF", 4) == 0 && memcmp(file + 8, "WEBP", 4) == 0) {
+        out->format = PICTURE_WEBP;
+        if (!webp_examine(file, size, out, err))
+            return false;
     } else {
-        return error_set(
-            err, ERROR_INVALID, "this is %s; pictures are PNG or JPEG files", name_of(file, size));
+        return error_set(err, ERROR_INVALID, "this is %s; pictures are PNG, JPEG or WebP files",
+            name_of(file, size));
     }
     if (out->width > PICTURE_SIDE_MAX_PX || out->height > PICTURE_SIDE_MAX_PX ||
         (int64_t)out->width * out->height > PICTURE_MAX_PIXELS)
@@ -114,15 +117,21 @@ static bool set_upright(struct picture *picture, int orientation, struct error *
     return true;
 }
 
+/* Decodes the pixels as they are stored. */
+static bool decode(const void *file, size_t size, const struct picture_info *info,
+    struct picture *out, struct error *err) {
+    return info->format == PICTURE_PNG    ? png_decode(file, size, out, err)
+           : info->format == PICTURE_JPEG ? jpeg_decode(file, size, info, out, err)
+                                          : webp_decode(file, size, out, err);
+}
+
 bool picture_decode(const void *file, size_t size, struct picture *out, struct error *err) {
     struct picture_info info;
     *out = (struct picture){ 0 };
     if (!examine(file, size, &info, err))
         return false;
     if (picture_create(info.width, info.height, 3, out, err) &&
-        (info.format == PICTURE_PNG ? png_decode(file, size, out, err)
-                                    : jpeg_decode(file, size, &info, out, err)) &&
-        set_upright(out, info.orientation, err))
+        decode(file, size, &info, out, err) && set_upright(out, info.orientation, err))
         return true;
     picture_finish(out);
     return false;
@@ -148,11 +157,11 @@ bool picture_decode_transparency(
     *out = (struct picture){ 0 };
     if (!examine(file, size, &info, err))
         return false;
-    if (info.format != PICTURE_PNG)
-        return error_set(err, ERROR_INVALID, "only a PNG has transparent pixels");
+    if (info.format == PICTURE_JPEG)
+        return error_set(err, ERROR_INVALID, "only a PNG or a WebP has transparent pixels");
     const bool ok = picture_create(info.width, info.height, 4, &rgba, err) &&
                     picture_create(info.width, info.height, 3, out, err) &&
-                    png_decode(file, size, &rgba, err) &&
+                    decode(file, size, &info, &rgba, err) &&
                     (show_holes(&rgba, out) ||
                         error_set(err, ERROR_INVALID, "no pixel of it is fully transparent")) &&
                     set_upright(out, info.orientation, err);

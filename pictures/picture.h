@@ -1,7 +1,8 @@
-/* Decodes PNG (libpng) and JPEG (libjpeg-turbo) files to 8-bit RGB, the right way up.
+/* Decodes PNG (libpng), JPEG (libjpeg-turbo) and WebP (libwebp) files to 8-bit RGB, the right way
+ * up.
  *
  * Files are not trusted. A picture's size is read and checked before anything is allocated.
- * A file that is not a PNG or JPEG, or is of a kind that cannot be decoded correctly, is refused
+ * A file that is none of these, or is of a kind that cannot be decoded correctly, is refused
  * with an error that names the reason. No file can end the process. All functions may be called
  * from any thread.
  */
@@ -19,7 +20,7 @@ struct picture {
     uint8_t *pixels;             /* [height][width][channels]; owned */
 };
 
-enum picture_format { PICTURE_PNG, PICTURE_JPEG, PICTURE_WEBP /* never decoded */ };
+enum picture_format { PICTURE_PNG, PICTURE_JPEG, PICTURE_WEBP };
 #define PICTURE_FORMATS 3
 
 struct picture_info {

@@ -1,6 +1,7 @@
 #include "pictures/texts.h"
 
 #include "base/limits.h"
+#include "pictures/formats.h"
 #include "base/list.h"
 #include "pictures/jpeg/exif.h"
 #include "pictures/png_chunks.h"
@@ -196,22 +197,6 @@ static const uint8_t *find_in_jpeg(const uint8_t *file, size_t size, size_t *exi
     return NULL;
 }
 
-static const uint8_t *find_in_webp(const uint8_t *file, size_t size, size_t *exif_size) {
-    for (size_t at = 12; at + 8 <= size;) {
-        const uint8_t *p = file + at + 4;
-        const size_t length = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 |
-                              (size_t)p[3] << 24;
-        if (length > size - at - 8)
-            return NULL;
-        if (memcmp(file + at, "EXIF", 4) == 0) {
-            *exif_size = length;
-            return file + at + 8;
-        }
-        at += 8 + length + length % 2;
-    }
-    return NULL;
-}
-
 static bool read_exif(
     const uint8_t *exif, size_t size, struct picture_text_list *out, struct error *err) {
     char *comment = NULL, *description = NULL;
@@ -237,7 +222,7 @@ bool picture_read_texts(
         exif = find_in_jpeg(bytes, size, &exif_size);
         ok = read_exif(exif, exif_size, out, err);
     } else if (size >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0) {
-        exif = find_in_webp(bytes, size, &exif_size);
+        exif = webp_find_exif(bytes, size, &exif_size);
         ok = read_exif(exif, exif_size, out, err);
     } else {
         ok = error_set(err, ERROR_INVALID, "it is no PNG, JPEG or WebP file");

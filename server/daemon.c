@@ -23,6 +23,8 @@
 #include "server/later/deferred.h"
 #include "server/later/job_watch.h"
 #include "server/later/workers.h"
+#include "server/openai/picture_urls.h"
+#include "server/routes/answers.h"
 #include "server/routes/routes.h"
 #include "server/sdapi/settings.h"
 
@@ -81,6 +83,7 @@ static void exchange_destroy(struct exchange *exchange) {
     refusal_head_has_come(exchange->thread, exchange);
     if (server->options.access_log && (exchange->headers_seen || exchange->status))
         access_log_write(server->options.access_log, exchange);
+    answers_count(exchange->route, exchange->status);
     deferred_unref(exchange->deferred);
     drop_body(exchange);
     free(exchange->target);
@@ -142,7 +145,8 @@ static void leave_whole(const char *target, struct MHD_Connection *http) {
     for (char *p = query; p && *p; p++)
         if (*p == '&')
             *p = ';';
-    MHD_set_connection_value(http, MHD_HEADER_KIND, "Cookie", no_cookies); /* found first */
+    /* The library finds this header before the client's. */
+    MHD_set_connection_value(http, MHD_HEADER_KIND, "Cookie", no_cookies);
 }
 
 /* Called when the request line has arrived. The result becomes the context of on_request. `target`
@@ -542,7 +546,10 @@ static int encoder_threads(void) {
 static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
     struct queue *queue = server->options.queue; /* NULL: no jobs; the watch still serves streams */
+    const struct picture_urls_limits pictures = { PICTURE_URLS_BYTES, PICTURE_URLS_MAX,
+        PICTURE_URLS_AGE_S };
     return generations_create(&server->generations, err) && repeats_create(&server->repeats, err) &&
+           picture_urls_create(&pictures, &server->picture_urls, err) &&
            (!queue || workers_create("clerks", 1, WORKERS_PLAIN, &server->clerks, err)) &&
            job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&
            (!server->options.dispatcher ||
@@ -641,6 +648,7 @@ void http_server_destroy(struct http_server *server) {
     generation_jobs_destroy(server->generation_jobs);
     generations_destroy(server->generations);
     repeats_destroy(server->repeats);
+    picture_urls_destroy(server->picture_urls);
     connections_destroy(server->connections);
     bodies_destroy(server->bodies);
     gate_destroy(server->gate);

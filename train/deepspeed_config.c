@@ -7,7 +7,7 @@
 
 #define PATH_MAX_BYTES 128
 
-/* Values that are converted unchanged, only under our names. */
+/* Values that are copied unchanged to a field of ours. */
 static const struct {
     const char *path, *field;
 } taken[] = {

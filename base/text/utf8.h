@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /* Returns the length in bytes of the character at `text`, which has `left` bytes, at least 1.
- * Returns 0 if the bytes are not UTF-8; overlong forms and surrogates are not. Returns -1 if the
- * character is cut after `left` bytes. */
+ * Returns 0 if the bytes are not UTF-8; overlong forms and surrogates count as not UTF-8. Returns
+ * -1 if the character is cut after `left` bytes. */
 int utf8_character_bytes(const char *text, size_t left);
 
 /* Returns the number of valid bytes before the first that is not UTF-8; `size` if all are valid. */

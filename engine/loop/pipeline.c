@@ -176,7 +176,7 @@ static bool read_scheduler(struct pipeline *p, struct error *err) {
 }
 
 /* Reads the daemon's defaults. Fields for which the daemon has none get the checkpoint's
- * defaults. */
+ * defaults. A default scheduler takes the place of the one in scheduler_config.json. */
 static bool read_defaults(
     struct pipeline *p, const struct pipeline_options *options, struct error *err) {
     struct generate_request own;
@@ -189,6 +189,8 @@ static bool read_defaults(
         generate_request_init(&p->defaults);
     ok = ok && generate_defaults_apply(&own, &p->defaults, err);
     generate_request_finish(&own);
+    ok = ok && (scheduler_config_replace(p->scheduler_json, &p->defaults.scheduler, err) ||
+                   error_prefix(err, "the default scheduler, of --default or latentd.json"));
     p->defaults_json = ok ? generate_defaults_json(&p->defaults) : NULL;
     return ok && (p->defaults_json || error_set(err, ERROR_NO_MEMORY, "no memory for defaults"));
 }
@@ -332,7 +334,7 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     if (!p->scheduler_json || !p->model_path)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's description");
     int64_t weight_bytes = (int64_t)memory->used(MEMORY_WEIGHTS) - (int64_t)used_before;
-    if (!check_match(p, err) || !read_scheduler(p, err) || !read_defaults(p, options, err) ||
+    if (!check_match(p, err) || !read_defaults(p, options, err) || !read_scheduler(p, err) ||
         !arena_create(memory, &p->arena, err) ||
         (!options->no_recordings && !recordings_create(p->kernels, &p->recordings, err)))
         return false;

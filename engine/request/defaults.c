@@ -27,6 +27,15 @@ static bool refuse_name(const char *param, const char *name, struct error *err) 
     return error_field(err, param, name, "a default can be had for %s", allowed);
 }
 
+/* Sets one default. `value` is JSON. */
+static bool set_one(const struct generate_field *f, const json_t *value,
+    struct generate_request *out, struct error *err) {
+    if (f - generate_fields == GENERATE_scheduler)
+        return scheduler_choice_from_json(value, &out->scheduler, err);
+    *given(f, out) = true;
+    return field_from_json(&f->field, value, out, err);
+}
+
 static bool read_all(const json_t *root, struct generate_request *out, struct error *err) {
     const json_t *json = json_object_get(root, "defaults");
     const char *key;
@@ -41,9 +50,8 @@ static bool read_all(const json_t *root, struct generate_request *out, struct er
         const struct generate_field *f = generate_field_named(key);
         if (!f || !f->by_model)
             return refuse_name(key, "a default", err);
-        if (!field_from_json(&f->field, value, out, err))
+        if (!set_one(f, value, out, err))
             return false;
-        *given(f, out) = true;
     }
     return true;
 }
@@ -80,6 +88,15 @@ bool generate_defaults_load(
     return ok;
 }
 
+/* The text is a name, or an object with a name and options. */
+static bool set_scheduler(
+    const char *param, const char *text, struct generate_request *out, struct error *err) {
+    json_t *json = text[0] == '{' ? json_parse(text, strlen(text), err) : json_string(text);
+    const bool ok = json && scheduler_choice_from_json(json, &out->scheduler, err);
+    json_decref(json);
+    return ok || error_prefix(err, "%s", param);
+}
+
 bool generate_defaults_set(
     const char *param, const char *text, struct generate_request *out, struct error *err) {
     const size_t length = strcspn(text, "=");
@@ -90,6 +107,8 @@ bool generate_defaults_set(
         return error_field(err, param, text, "FIELD=VALUE");
     if (!f || !f->by_model)
         return refuse_name(param, text, err);
+    if (f->kind == FIELD_OTHER)
+        return set_scheduler(param, text + length + 1, out, err);
     if (f->kind == FIELD_TEXT) {
         free(*text_of(f, out));
         *text_of(f, out) = NULL;
@@ -109,12 +128,28 @@ static bool is_open(const struct generate_field *f, struct generate_request *req
                                  : field_get(&f->field, request) == f->value;
 }
 
+/* A request that says anything about its scheduler gets nothing from the defaults: its options
+ * already go to the scheduler that the defaults have given the checkpoint. */
+static void apply_scheduler(
+    const struct generate_request *defaults, struct generate_request *request) {
+    const uint64_t bit = UINT64_C(1) << GENERATE_scheduler;
+    if (!scheduler_choice_is_given(&defaults->scheduler) ||
+        (!(request->assumed & bit) && scheduler_choice_is_given(&request->scheduler)))
+        return;
+    request->scheduler = defaults->scheduler;
+    request->assumed &= ~bit;
+}
+
 bool generate_defaults_apply(
     const struct generate_request *defaults, struct generate_request *request, struct error *err) {
     const bool has_size = request->init_image.bytes || request->init_latents.values;
     for (int id = 0; defaults && id < GENERATE_FIELD_COUNT; id++) {
         const struct generate_field *f = &generate_fields[id];
         struct generate_request *from = (struct generate_request *)(uintptr_t)defaults;
+        if (id == GENERATE_scheduler) {
+            apply_scheduler(defaults, request);
+            continue;
+        }
         if (!f->by_model || !*given(f, from) || !is_open(f, request) ||
             (has_size && (id == GENERATE_width || id == GENERATE_height)))
             continue;
@@ -139,6 +174,12 @@ json_t *generate_defaults_json(const struct generate_request *defaults) {
     ok = ok && generate_defaults_apply(defaults, &values, NULL);
     for (int id = 0; ok && id < GENERATE_FIELD_COUNT; id++) {
         const struct generate_field *f = &generate_fields[id];
+        if (id == GENERATE_scheduler) {
+            if (scheduler_choice_is_given(&values.scheduler))
+                ok = json_object_set_new(
+                         json, f->name, scheduler_choice_to_json(&values.scheduler)) == 0;
+            continue;
+        }
         const bool unset = f->kind == FIELD_TEXT
                                ? !*text_of(f, &values)
                                : f->zero_is_unset && field_get(&f->field, &values) == 0;

@@ -58,7 +58,7 @@ enum field_echo {
     X(NUMBER, double, guidance_rescale, .max = 1, .openai = OPENAI_ALL, .by_model = true,          \
         .help =                                                                                    \
             "how far guided predictions are rescaled to the prompt's; for v-prediction models")    \
-    X(OTHER, , scheduler, .openai = OPENAI_ALL,                                                    \
+    X(OTHER, , scheduler, .openai = OPENAI_ALL, .by_model = true,                                  \
         .help = "its name, or its name and options; otherwise the model's")                        \
     X(WORD, enum rng_kind, rng, FIELD_WORDS("cpu", "cuda"), .openai = OPENAI_ALL,                  \
         .help = "which of torch's generators draws the noise")                                     \
@@ -75,7 +75,7 @@ enum field_echo {
     X(OTHER, , loras, .openai = OPENAI_ALL,                                                        \
         .help = "adapters and their weights; otherwise the server's defaults; [] for none")        \
     X(OTHER, , init_image, .sdapi = "init_images",                                                 \
-        .help = "a PNG or JPEG file in base64, or a data URL of it, to begin with")                \
+        .help = "a PNG, JPEG or WebP file in base64, or a data URL, to begin with")                \
     X(OTHER, , mask_image, .sdapi = "mask",                                                        \
         .help = "a picture of the same size: white is drawn anew, black stays")                    \
     X(NUMBER, double, strength, .max = 1, .openai = OPENAI_EDITS | OPENAI_VARIATIONS,              \

@@ -34,7 +34,7 @@ struct lora_choice {
     double weight, text_encoder_weight;
 };
 
-/* A PNG or JPEG file as the client sent it. */
+/* A PNG, JPEG or WebP file as the client sent it. */
 struct picture_file {
     void *bytes; /* owned; NULL: not given */
     size_t size;

@@ -22,7 +22,7 @@ static bool refuse_file(const char *param, const struct picture_file *file, cons
         return error_prefix(err, "%s", param);
     }
     snprintf(value, sizeof(value), "a file of %zu bytes", file->size);
-    return error_field(err, param, value, "a PNG or JPEG picture; %.300s", why->message);
+    return error_field(err, param, value, "a PNG, JPEG or WebP picture; %.300s", why->message);
 }
 
 bool source_examine(const struct picture_file *file, const char *param, int most_px, int *width,
@@ -61,7 +61,8 @@ static bool read_mask(
         return refuse_file(param, file, &why, err);
     snprintf(value, sizeof(value), "a file of %zu bytes", file->size);
     return error_field(err, param, value,
-        "a PNG that is transparent where the picture is to be drawn anew; %.300s", why.message);
+        "a PNG or WebP that is transparent where the picture is to be drawn anew; %.300s",
+        why.message);
 }
 
 /* Resizes the picture to the request's size, in place. */

@@ -110,30 +110,73 @@ bool scheduler_choice_from_json(
     return true;
 }
 
-/* `given`: the options to write; NULL: all that a request may set for this class. */
-static json_t *write_options(
-    enum scheduler_kind kind, const struct scheduler_values *values, const bool *given) {
+bool scheduler_choice_is_given(const struct scheduler_choice *choice) {
+    bool given = choice->has_kind;
+    for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++)
+        given = given || choice->given[id];
+    return given;
+}
+
+/* Returns the value of an option that is given. */
+static json_t *given_json(const struct scheduler_choice *choice, int id) {
+    const struct field *field = &scheduler_options[id].field;
+    return field_value_to_json(field, field_get(field, &choice->values));
+}
+
+json_t *scheduler_choice_to_json(const struct scheduler_choice *choice) {
     json_t *object = json_object();
     bool ok = object &&
-              json_object_set_new(object, "name", json_string(scheduler_kind_name(kind))) == 0;
-    for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++) {
-        const struct scheduler_option *option = &scheduler_options[id];
-        if (given ? given[id] : option->from != FILE_ONLY && scheduler_has_option(kind, id))
-            ok = json_object_set_new(object, option->name,
-                     field_value_to_json(&option->field, field_get(&option->field, values))) == 0;
-    }
+              (!choice->has_kind || json_object_set_new(object, "name",
+                                        json_string(scheduler_kind_name(choice->kind))) == 0);
+    for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++)
+        if (choice->given[id])
+            ok = json_object_set_new(object, scheduler_options[id].name, given_json(choice, id)) ==
+                 0;
     if (ok)
         return object;
     json_decref(object);
     return NULL;
 }
 
-json_t *scheduler_config_to_json(const struct scheduler_config *config) {
-    return write_options(config->kind, &config->values, NULL);
+bool scheduler_config_replace(
+    json_t *json, const struct scheduler_choice *choice, struct error *err) {
+    struct scheduler_config checked;
+    if (!scheduler_choice_is_given(choice))
+        return true;
+    if (!scheduler_config_resolve(json, choice, &checked, err))
+        return false;
+    bool ok = !choice->has_kind ||
+              json_object_set_new(json, "_class_name",
+                  json_string(scheduler_get_info(choice->kind)->class_name)) == 0;
+    for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++) {
+        if (!choice->given[id])
+            continue;
+        json_t *value = given_json(choice, id);
+        if (scheduler_options[id].from == REQUEST_ONLY) {
+            bad_option(err, scheduler_options[id].name, value, "only a request can set it");
+            json_decref(value);
+            return false;
+        }
+        ok = json_object_set_new(json, scheduler_options[id].name, value) == 0;
+    }
+    return ok || error_set(err, ERROR_NO_MEMORY, "no memory for a scheduler");
 }
 
-json_t *scheduler_choice_to_json(const struct scheduler_choice *choice) {
-    return choice->has_kind ? write_options(choice->kind, &choice->values, choice->given) : NULL;
+json_t *scheduler_config_to_json(const struct scheduler_config *config) {
+    json_t *object = json_object();
+    bool ok = object && json_object_set_new(
+                            object, "name", json_string(scheduler_kind_name(config->kind))) == 0;
+    for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++) {
+        const struct scheduler_option *option = &scheduler_options[id];
+        if (option->from != FILE_ONLY && scheduler_has_option(config->kind, id))
+            ok = json_object_set_new(object, option->name,
+                     field_value_to_json(
+                         &option->field, field_get(&option->field, &config->values))) == 0;
+    }
+    if (ok)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 /* --- scheduler_config.json --- */

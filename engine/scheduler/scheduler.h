@@ -7,7 +7,7 @@
  * those of diffusers, or of k-diffusion for samplers that diffusers does not have. Scalars are
  * float32 where the reference uses float32.
  *
- * A new scheduler is one file that defines its struct scheduler_class (class.h), and a line in
+ * A new scheduler is a struct scheduler_class (class.h) in a file of methods/, and a line in
  * SCHEDULERS. Its options are in options.h. */
 #ifndef ENGINE_SCHEDULER_SCHEDULER_H
 #define ENGINE_SCHEDULER_SCHEDULER_H
@@ -79,11 +79,6 @@ void scheduler_choose(struct scheduler_choice *choice, enum scheduler_option_id 
 bool scheduler_choice_from_json(const json_t *json, struct scheduler_choice *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Returns {"name": ..., ...} with the options that the choice gives: what
- * scheduler_choice_from_json parses. The reference is new; NULL if the choice has no kind or there
- * is no memory. */
-json_t *scheduler_choice_to_json(const struct scheduler_choice *choice);
-
 /* A resolved configuration, from the checkpoint's file, the class's defaults and the request's
  * choice. Borrows trained_betas from the JSON. */
 struct scheduler_config {
@@ -102,6 +97,19 @@ struct scheduler_config {
  * is "scheduler.OPTION". ERROR_UNSUPPORTED for a class or a value that is not implemented. */
 bool scheduler_config_resolve(const json_t *json, const struct scheduler_choice *choice,
     struct scheduler_config *out, struct error *err) __attribute__((warn_unused_result));
+
+/* Changes a scheduler_config.json to what it would be if the checkpoint's author had made this
+ * choice: the class is replaced if the choice has one, and the given options are set. ERROR_INVALID
+ * names an option that only requests can set. */
+bool scheduler_config_replace(json_t *json, const struct scheduler_choice *choice,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* Returns whether the choice says anything. */
+bool scheduler_choice_is_given(const struct scheduler_choice *choice);
+
+/* Returns the choice as a request's "scheduler": {"name", "eta", ...}, only with what is given. A
+ * new reference; NULL when memory is short. */
+json_t *scheduler_choice_to_json(const struct scheduler_choice *choice);
 
 /* Finds the class that the file names. Returns false, without an error, if it is not
  * implemented. */

@@ -161,7 +161,8 @@ bool job_folder_validations(const char *folder, json_t **out, struct error *err)
     int64_t *steps = NULL;
     size_t count = 0;
     json_t *list = json_array();
-    bool ok = path && list && checkpoint_list_named(path, "step-", &steps, &count, NULL);
+    err->code = ERROR_NONE;
+    bool ok = path && list && checkpoint_list_named(path, "step-", &steps, &count, err);
     for (size_t i = 0; ok && i < count; i++) {
         char *step = job_folder_validation_step(folder, steps[i]);
         char *file = step ? file_join(step, VALIDATION_LIST) : NULL;
@@ -180,5 +181,7 @@ bool job_folder_validations(const char *folder, json_t **out, struct error *err)
         return true;
     }
     json_decref(list);
-    return error_set(err, ERROR_NO_MEMORY, "no memory to list %s", folder);
+    return err->code != ERROR_NONE
+               ? false
+               : error_set(err, ERROR_NO_MEMORY, "no memory to list %s", folder);
 }

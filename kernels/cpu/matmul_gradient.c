@@ -59,8 +59,8 @@ static int64_t source(const struct matmul_gradient *job, int64_t index, int64_t 
     return (row * job->h + y) * job->w + x;
 }
 
-/* Copies x as read under one tap by pixels [first, first + count): two panels of inputs, from input
- * `from` on. */
+/* Copies the values of x that output pixels [first, first + count) read for one tap: two panels of
+ * inputs, from input `from` on. */
 INLINE void take_x(const struct matmul_gradient *job, int64_t first, int64_t count, int64_t tap,
     int64_t from, enum dtype dtype, struct block *block) {
     for (int64_t m = 0; m < count; m++) {

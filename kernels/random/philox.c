@@ -31,7 +31,7 @@ int64_t philox_rounds(int64_t count) {
     return count < 1 ? 0 : (count - 1) / (philox_threads(count) * PHILOX_UNROLL) + 1;
 }
 
-/* cuRAND's Box-Muller of two words: sine first. */
+/* Box-Muller as in cuRAND: turns two random words into two normal numbers, sine first. */
 static void normalize_words(uint32_t x, uint32_t y, float *first, float *second) {
     const float scale = 2.3283064e-10f; /* 2^-32 */
     const float scale_2pi = 2.3283064e-10f * 6.2831855f;

@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-/* Returns the inner sum of one rank: over the taps of output pixel `pixel` of a row x [h][w][k]. */
+/* Returns one element of down * x: for rank `lane` of `panel`, the sum over the taps and channels
+ * of the row x, [h][w][k], that output pixel `pixel` reads. */
 static double inner_sum(const struct low_rank_args *args, const struct reference_walk *walk,
     const float *x, int64_t pixel, const float *panel, int64_t lane) {
     const int rank = args->x->rank;

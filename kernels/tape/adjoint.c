@@ -93,7 +93,7 @@ static bool accumulates(struct walk *w, const struct tensor *t) {
     return any;
 }
 
-/* Whether a parameter reaches t, which is one of the call's tensors or NULL. */
+/* Whether t, one of the call's tensors or NULL, depends on a parameter. */
 static bool is_reached(const struct walk *w, const struct tensor *t) {
     return t && (w->traced->reached >> (t - w->traced->call->tensors) & 1);
 }

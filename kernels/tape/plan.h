@@ -41,13 +41,13 @@ struct works {
 /* A call of the forward. */
 struct traced {
     struct call *call;           /* owned */
-    unsigned reached;            /* bits: which of its tensors a parameter reaches */
-    bool reaches;                /* a parameter reaches its output */
+    unsigned reached;            /* bit i: its tensor i depends on a parameter (or is one) */
+    bool reaches;                /* its output depends on a parameter */
     size_t adjoint, adjoint_end; /* its range of tape.adjoints */
     double flops;
 };
 
-/* Memory of the caller that has a gradient. */
+/* A range of the caller's memory whose values have a gradient. */
 struct outside {
     struct interval of;
     size_t at; /* place in BLOCK_OUTSIDE */
@@ -60,9 +60,10 @@ struct tape_figures {
     int adjoints;                      /* in the backward */
     int again; /* calls of the forward that the backward runs a second time */
     int segments;
-    int advances;                               /* in a pass */
-    double forward_flops, flops, advance_flops; /* of the forward, a pass, the largest advance */
-    double call_flops;                          /* of the most expensive call */
+    int advances; /* in a pass */
+    /* Of the forward, of a pass, and of the largest call of tape_advance. */
+    double forward_flops, flops, advance_flops;
+    double call_flops; /* of the most expensive call */
 };
 
 struct tape {
@@ -83,7 +84,7 @@ struct tape {
     struct works program;
     size_t middle; /* index in program where the backward begins */
     size_t next;
-    double advance_flops; /* the most work of an advance of several calls */
+    double advance_flops; /* the most that one tape_advance runs */
 
     void *terms; /* owned device memory that low_rank calls read, or NULL */
     size_t terms_bytes;

@@ -12,7 +12,7 @@ struct vocab_merge {
     int32_t left, right, merged, rank; /* left is -1 in an empty slot */
 };
 
-#define VOCAB_WORD_END "</w>" /* ends each token at the end of a word */
+#define VOCAB_WORD_END "</w>" /* suffix of every token that ends a word */
 
 struct vocab {
     char **tokens;  /* owned: [count]; NULL: the id is not in use */

@@ -24,7 +24,7 @@
 #define COMPLAINT_MS 60000
 
 struct access_log {
-    int fd; /* non-blocking; a socket: MSG_DONTWAIT instead */
+    int fd; /* non-blocking, unless it is a socket: then MSG_DONTWAIT is used */
     bool is_socket;
     atomic_int lost;
     atomic_llong said_ms; /* when the last loss was logged; 0: never */
@@ -94,7 +94,7 @@ static char *line_of(const struct exchange *exchange) {
     char *line = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(json);
     if (line)
-        secrets_mask(line); /* client-supplied: target, id and method */
+        secrets_mask(line); /* target, id and method come from the client */
     return line;
 }
 

@@ -60,7 +60,10 @@ static enum MHD_Result refuse(struct exchange *exchange, bool presented, int64_t
             "too many wrong API keys have come from this address", later, close);
     return respond_refusal(exchange, 401, "unauthorized",
         presented ? "this API key is not known"
-                  : "an API key is required: send Authorization: Bearer KEY",
+        : asks_for_password(exchange->target)
+            ? "an API key is required: send it by Basic as the password, or Authorization: Bearer "
+              "KEY"
+            : "an API key is required: send Authorization: Bearer KEY",
         challenge, close);
 }
 
@@ -89,7 +92,8 @@ bool gate_admit(struct gate *gate, struct exchange *exchange, enum MHD_Result *a
         exchange->rights = KEY_MAY_EVERYTHING;
     if (!gate->keys || exchange->admitted)
         return true;
-    const char *value = exchange_header(exchange, "Authorization"); /* the guard allows one */
+    /* The guard refuses requests with more than one of these headers. */
+    const char *value = exchange_header(exchange, "Authorization");
     const struct sockaddr *address = caller_address(exchange);
     const bool open = exchange->route && exchange->route->open;
     struct digest digest;

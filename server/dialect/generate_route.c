@@ -223,7 +223,9 @@ static bool read_drawing(const struct exchange *exchange, void *out, struct erro
     if (ok) {
         (void)negotiate(exchange, &d->form); /* never fails: handle() has checked it */
         d->form.events = d->form.events || d->delivery.stream;
-        ok = !body || find_digest(d, body, err);
+        /* Without a body here, memory was short a moment ago: the body is JSON. */
+        ok = !d->key[0] || (body ? find_digest(d, body, err)
+                                 : error_set(err, ERROR_NO_MEMORY, "no memory for the request"));
         if (!ok)
             generate_request_finish(&d->request);
     }

@@ -1,6 +1,7 @@
-/* POST /hf: text to image as in Hugging Face's inference API. The body is {"inputs": TEXT,
- * "parameters": {...}}, where the parameters are the fields of POST /generate. The answer is the
- * bytes of one picture. */
+/* POST /hf: text to image and image to image as in Hugging Face's inference API. The body is
+ * {"inputs": TEXT, "parameters": {...}}, where the parameters are the fields of POST /generate.
+ * With a prompt among the parameters, the inputs are a picture in base64 to begin with. The answer
+ * is the bytes of one picture. */
 #include "server/dialect/huggingface.h"
 
 #include "base/text/json.h"
@@ -34,20 +35,62 @@ static const struct generation_kind kind = {
 
 /* --- The request --- */
 
-static bool parse_parameters(
-    const json_t *parameters, struct generate_request *request, struct error *err) {
+/* Parses {"width", "height"}, another name of the two fields. */
+static bool parse_target_size(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    static const char allowed[] = "{\"width\": 512, \"height\": 512}, without width and height";
+    const json_t *width = json_object_get(value, "width"),
+                 *height = json_object_get(value, "height");
+    if (json_object_size(value) != 2 || !width || !height || request->width_given ||
+        request->height_given)
+        return json_bad_field("target_size", value, allowed, err);
+    return generate_json_parse_field("width", width, request, err) &&
+           generate_json_parse_field("height", height, request, err);
+}
+
+/* Parses all parameters but the prompt and target_size. */
+static bool parse_parameters(const json_t *parameters, bool has_picture,
+    struct generate_request *request, struct error *err) {
     const char *key;
     json_t *value;
-    if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
-        return json_bad_field("parameters", parameters, "an object", err);
     json_object_foreach((json_t *)parameters, key, value) {
-        const bool known = strcmp(key, "prompt") != 0 && strcmp(key, "output") != 0;
-        if (!known)
-            return json_bad_field(key, value, "\"inputs\" and the Accept header say it", err);
-        if (!json_is_null(value) && !generate_json_parse_field(key, value, request, err))
+        if (json_is_null(value) || strcmp(key, "prompt") == 0 || strcmp(key, "target_size") == 0)
+            continue;
+        if (strcmp(key, "output") == 0)
+            return json_bad_field(key, value, "the Accept header says it", err);
+        if (has_picture && strcmp(key, "init_image") == 0)
+            return json_bad_field(key, value, "\"inputs\" is the picture beside a prompt", err);
+        if (!generate_json_parse_field(key, value, request, err))
             return false;
     }
     return true;
+}
+
+/* Parses the prompt, and the picture if there is one. */
+static bool parse_inputs(const json_t *inputs, const json_t *prompt,
+    struct generate_request *request, struct error *err) {
+    if (!prompt)
+        return (json_is_string(inputs) || json_bad_field("inputs", inputs, "a text", err)) &&
+               generate_json_parse_field("prompt", inputs, request, err);
+    if (!json_is_string(prompt))
+        return json_bad_field("prompt", prompt, "a text", err);
+    request->resize_mode = RESIZE_MODE_CROP; /* unless the parameters say otherwise */
+    return generate_json_parse_field("prompt", prompt, request, err) &&
+           generate_json_parse_picture("inputs", inputs, &request->init_image, err);
+}
+
+static bool parse_body(const json_t *body, struct generate_request *request, struct error *err) {
+    const json_t *parameters = json_object_get(body, "parameters");
+    const json_t *prompt = json_object_get(parameters, "prompt");
+    const json_t *target = json_object_get(parameters, "target_size");
+    if (json_is_null(prompt))
+        prompt = NULL;
+    if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
+        return json_bad_field("parameters", parameters, "an object", err);
+    return parse_inputs(json_object_get(body, "inputs"), prompt, request, err) &&
+           parse_parameters(parameters, prompt != NULL, request, err) &&
+           (!target || json_is_null(target) || parse_target_size(target, request, err)) &&
+           generate_request_check(request, err);
 }
 
 bool huggingface_parse(
@@ -55,17 +98,14 @@ bool huggingface_parse(
     json_t *body = json_parse_request(text, length, err);
     if (!body)
         return error_prefix(err, "the body");
-    const json_t *inputs = json_object_get(body, "inputs");
     const char *key;
     json_t *value;
-    bool ok = json_is_string(inputs) || json_bad_field("inputs", inputs, "a text", err);
+    bool ok = true;
     json_object_foreach(body, key, value) {
         if (ok && strcmp(key, "inputs") != 0 && strcmp(key, "parameters") != 0)
             ok = json_bad_field(key, value, "\"inputs\" and \"parameters\"", err);
     }
-    ok = ok && generate_json_parse_field("prompt", inputs, request, err) &&
-         parse_parameters(json_object_get(body, "parameters"), request, err) &&
-         generate_request_check(request, err);
+    ok = ok && parse_body(body, request, err);
     json_decref(body);
     return ok;
 }
@@ -121,6 +161,6 @@ static enum MHD_Result handle(struct exchange *exchange) {
 const struct route route_huggingface = { .path = "/hf",
     .dialect = &dialect_huggingface,
     .methods = { { "POST", content_types_json, generation_may_come, handle, .large = true,
-        .about = "draws, as Hugging Face's clients ask for it",
+        .about = "draws from a text or a picture, as Hugging Face's clients ask for it",
         .takes = "{inputs: string, parameters?: object|null}",
         .answers = "image/png image/jpeg image/webp" } } };

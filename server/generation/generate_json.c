@@ -112,14 +112,13 @@ static bool parse_negative_prompt_embeds(
     return parse_encoded("negative_prompt_embeds", value, &request->negative_prompt_embeds, err);
 }
 
-/* Parses base64, or a data URL with base64. The URL's media type is ignored: the format is detected
- * from the bytes. */
-static bool parse_picture(
+bool generate_json_parse_picture(
     const char *name, const json_t *value, struct picture_file *out, struct error *err) {
     const char *text = json_string_value(value);
     size_t length = json_string_length(value);
     if (!text || length == 0)
-        return json_bad_field(name, value, "the base64 of a PNG or JPEG file, or a data URL", err);
+        return json_bad_field(
+            name, value, "the base64 of a PNG, JPEG or WebP file, or a data URL", err);
     const char *comma = strncmp(text, "data:", 5) == 0 ? memchr(text, ',', length) : NULL;
     if (strncmp(text, "data:", 5) == 0) {
         if (!comma || comma - text < 12 || strncmp(comma - 7, ";base64", 7) != 0)
@@ -132,12 +131,12 @@ static bool parse_picture(
 
 static bool parse_init_image(
     const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_picture("init_image", value, &request->init_image, err);
+    return generate_json_parse_picture("init_image", value, &request->init_image, err);
 }
 
 static bool parse_mask_image(
     const json_t *value, struct generate_request *request, struct error *err) {
-    return parse_picture("mask_image", value, &request->mask_image, err);
+    return generate_json_parse_picture("mask_image", value, &request->mask_image, err);
 }
 
 static bool parse_output(const json_t *value, struct generate_request *request, struct error *err) {
@@ -279,9 +278,10 @@ json_t *generate_json_schema(void) {
     json_t *properties = json_object();
     for (int id = 0; id < GENERATE_FIELD_COUNT; id++)
         json_object_set_new(properties, generate_fields[id].name,
-            generate_json_field_schema((enum generate_field_id)id));
+            field_schema_or_null(generate_json_field_schema((enum generate_field_id)id)));
     for (size_t i = 0; i < DELIVERIES; i++)
-        json_object_set_new(properties, deliveries[i].name, field_schema(&deliveries[i]));
+        json_object_set_new(
+            properties, deliveries[i].name, field_schema_or_null(field_schema(&deliveries[i])));
     field_schema_hide_default(json_object_get(properties, "preview"));
     return json_pack("{s:s, s:o, s:b, s:{s:[s]}, s:{s:[s]}}", "type", "object", "properties",
         properties, "additionalProperties", false, "if", "required", "prompt_embeds", "else",
@@ -299,12 +299,19 @@ bool generate_json_parse_field(
     return field_from_json(&f->field, value, request, err);
 }
 
+/* A null stands for the default, if there is such a field. */
 static bool parse_one(const char *key, const json_t *value, struct generate_request *request,
     struct generate_delivery *delivery, struct error *err) {
     for (size_t i = 0; i < DELIVERIES; i++)
         if (strcmp(key, deliveries[i].name) == 0)
-            return field_from_json(&deliveries[i], value, delivery, err);
-    return generate_json_parse_field(key, value, request, err);
+            return json_is_null(value) || field_from_json(&deliveries[i], value, delivery, err);
+    return (json_is_null(value) && generate_field_named(key)) ||
+           generate_json_parse_field(key, value, request, err);
+}
+
+static bool is_given(const json_t *root, const char *name) {
+    const json_t *value = json_object_get(root, name);
+    return value && !json_is_null(value);
 }
 
 bool generate_json_read(const json_t *root, struct generate_request *out,
@@ -322,11 +329,11 @@ bool generate_json_read(const json_t *root, struct generate_request *out,
         if (!ok)
             break;
     }
-    if (ok && !json_object_get(root, "prompt") && !json_object_get(root, "prompt_embeds"))
+    if (ok && !is_given(root, "prompt") && !is_given(root, "prompt_embeds"))
         ok = error_field(err, "prompt", "", "it is required: a string or a list of strings");
-    const json_t *preview = json_object_get(root, "preview");
-    if (ok && preview && delivery->preview_every == 0)
-        ok = json_bad_field("preview", preview, "only with a preview_every above 0", err);
+    if (ok && is_given(root, "preview") && delivery->preview_every == 0)
+        ok = json_bad_field(
+            "preview", json_object_get(root, "preview"), "only with a preview_every above 0", err);
     ok = ok && generate_request_check(&request, err);
     if (ok)
         *out = request;

@@ -18,8 +18,8 @@ struct generate_delivery {
 
 /* Parses `length` bytes of JSON into *out and *delivery, which need no initialisation; the caller
  * finishes *out on success. Every field is checked, ranges included (generate_request_check).
- * ERROR_INVALID names the field, the value as sent, and what is allowed. Unknown fields are errors,
- * even if later versions know them. */
+ * ERROR_INVALID names the field, the value as sent, and what is allowed. null stands for a field's
+ * default. Unknown fields are errors, even if later versions know them. */
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
@@ -31,6 +31,11 @@ bool generate_json_read(const json_t *root, struct generate_request *out,
  * itself; generate_request_check checks fields against each other. */
 bool generate_json_parse_field(const char *key, const json_t *value,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
+
+/* Parses base64, or a data URL with base64, into a picture's file, which the caller frees. The
+ * URL's media type is ignored: the format is detected from the bytes. */
+bool generate_json_parse_picture(const char *name, const json_t *value, struct picture_file *out,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* Returns the name of the known field `index`; NULL past the last. */
 const char *generate_json_field(size_t index);

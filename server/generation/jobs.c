@@ -15,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
-#define FULL_MS 1000                            /* between two attempts to write to a full disk */
+#define FULL_MS 1000                            /* pause before writing to a full disk again */
 #define SWEEP_MS 60000                          /* the longest time between two sweeps */
-#define SOON_MS 1000                            /* shortest; also from a job's end to a sweep */
+#define SOON_MS 1000                            /* the shortest, and the time after a job's end */
 #define PREVIEW_MS 250                          /* the least time between two preview events */
 #define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* larger previews are not put into the event */
 
@@ -34,6 +34,7 @@ struct drawn_job {
     unsigned begun;      /* `engine_changes` when it began */
     bool awaits_engine;  /* put off until the engine changes; then it begins again */
     int64_t again_ms;    /* when to write its pictures again; 0: not put off */
+    int64_t ends_ms;     /* when its timeout_s is over; 0: it has none */
     bool said_disk_full; /* in the log */
     struct drawn_job *next;
 
@@ -154,7 +155,8 @@ static bool put_off_writing(struct generation *g) {
     struct drawn_job *d = job_of(g);
     struct generation_jobs *jobs = d->jobs;
     pthread_mutex_lock(&jobs->mutex);
-    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else no `wake` may follow */
+    /* If not, `wake` may already have been called for the last time. */
+    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON;
     if (goes_on && !d->said_disk_full)
         log_error("%s: the disk is full; its pictures are written as soon as it is not", g->id);
     if (goes_on) {
@@ -264,6 +266,7 @@ static bool use_deadline(struct drawn_job *d, struct error *err) {
         return error_set(
             err, ERROR_TIMEOUT, "timeout_s: the job waited %.1f s for its turn", waited_s);
     request->timeout_s -= waited_s > 0 ? waited_s : 0;
+    d->ends_ms = monotonic_ms() + (int64_t)(request->timeout_s * 1e3) + 1;
     return true;
 }
 
@@ -321,7 +324,8 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
 static void begin(struct work *work);
 
 /* Puts the job off if the engine accepts no requests now but will later. The job begins again when
- * the engine has changed, or at once if the engine has changed since the job began. Returns false
+ * the engine has changed or the job's time is over, or at once if the engine has changed since the
+ * job began. Returns false
  * if the job cannot be put off. */
 static bool put_off(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
@@ -329,7 +333,8 @@ static bool put_off(struct drawn_job *d, const struct error *err) {
     if (err->code != ERROR_UNAVAILABLE)
         return false;
     pthread_mutex_lock(&jobs->mutex);
-    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON; /* else no `wake` may follow */
+    /* If not, `wake` may already have been called for the last time. */
+    const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON;
     if (goes_on) {
         g = d->g;
         d->g = NULL;
@@ -340,6 +345,8 @@ static bool put_off(struct drawn_job *d, const struct error *err) {
         d->awaits_engine = d->begun == jobs->engine_changes;
         if (!d->awaits_engine)
             workers_give(jobs->server->loaders, &d->work);
+        else if (d->ends_ms)
+            look_soon(jobs);
     }
     pthread_mutex_unlock(&jobs->mutex);
     generation_unref(g);
@@ -500,6 +507,11 @@ static void begin_sweep(struct generation_jobs *jobs, int64_t now_ms) {
     workers_give(jobs->server->loaders, &jobs->sweep);
 }
 
+/* Returns when a job that was put off goes on by itself; 0: it does not. */
+static int64_t due_of(const struct drawn_job *d) {
+    return d->again_ms ? d->again_ms : d->awaits_engine ? d->ends_ms : 0;
+}
+
 static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     struct generation_jobs *jobs =
         (struct generation_jobs *)((char *)watcher - offsetof(struct generation_jobs, watcher));
@@ -512,10 +524,11 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
         begin_sweep(jobs, now_ms);
     *due_ms = jobs->sweep_ms;
     for (struct drawn_job *d = jobs->first; d; d = d->next) {
-        if (d->again_ms && d->again_ms <= now_ms)
+        const int64_t job_due_ms = due_of(d);
+        if (job_due_ms && job_due_ms <= now_ms)
             try_again(d);
-        else if (d->again_ms && d->again_ms < *due_ms)
-            *due_ms = d->again_ms;
+        else if (job_due_ms && job_due_ms < *due_ms)
+            *due_ms = job_due_ms;
     }
     pthread_mutex_unlock(&jobs->mutex);
     return true;

@@ -87,7 +87,8 @@ static bool decide_defaults(json_t *body, const struct generate_request *asked) 
     bool ok = true;
     for (int id = 0; ok && id < GENERATE_FIELD_COUNT; id++) {
         const struct generate_field *f = &generate_fields[id];
-        const bool is_open = f->by_model && !json_object_get(body, f->name) &&
+        const bool is_open = f->by_model && f->kind != FIELD_OTHER &&
+                             !json_object_get(body, f->name) &&
                              (id != GENERATE_long_prompt || asked->long_prompt_given ||
                                  asked->prompt_syntax == PROMPT_SYNTAX_PLAIN);
         if (!is_open || (id == GENERATE_negative_prompt && asked->negative_prompt_embeds.values))

@@ -13,8 +13,8 @@ struct acceptor;
 struct connections;
 
 /* Starts the thread. `listen_fd` (non-blocking) stays the caller's. `shared`: another process also
- * holds the socket, so clients can wait for that process after acceptor_destroy. `adopt` takes over
- * the client's socket, also on failure. A place has already been taken for the client. */
+ * holds the socket and can accept the clients that still wait after acceptor_destroy. `adopt` takes
+ * over the client's socket, also on failure. A place has already been taken for the client. */
 bool acceptor_create(int listen_fd, bool shared, struct connections *connections,
     bool (*adopt)(void *user, int fd, const struct sockaddr *address, socklen_t size), void *user,
     struct acceptor **out, struct error *err) __attribute__((warn_unused_result));

@@ -22,7 +22,7 @@
 #define HANG_UP_MS 100 /* from a hang-up in the middle of a request to the second look */
 #define GONE_MAX 64    /* hang-ups read in one call */
 #define LINGERING_MAX 32
-#define LINGERING_READS 16 /* in a row for one client: others wait too */
+#define LINGERING_READS 16 /* reads in a row for one client, while the others wait */
 /* A connection may be shut down to free its place only after it has been silent for this long. That
  * is enough for a request that is on its way. */
 #define IDLE_GRACE_MS 100
@@ -55,7 +55,9 @@ struct connections {
     void (*on_gone)(void *watched);
     int max;
     int wake_fd, place_fd; /* eventfds */
-    int gone_fd; /* epoll of all clients; readable when one has hung up, once in each phase */
+    /* An epoll of all clients. Becomes readable when one hangs up; reports a client once in each
+     * phase of its connection. */
+    int gone_fd;
     pthread_mutex_t mutex;
     struct connection *first;
     int64_t due_ms; /* when the thread wakes up by itself */
@@ -360,10 +362,13 @@ static void enter(struct connections *connections, struct connection *c,
     c->watched = watched;
     c->hung_up = false;
     set_deadline(connections, c, deadline(phase, c->alive_ms));
-    if (epoll_ctl(connections->gone_fd, how, c->fd, &event) != 0)
+    bool is_seen = epoll_ctl(connections->gone_fd, how, c->fd, &event) == 0;
+    if (!is_seen && how == EPOLL_CTL_MOD && errno == ENOENT) /* adding it had failed */
+        is_seen = epoll_ctl(connections->gone_fd, EPOLL_CTL_ADD, c->fd, &event) == 0;
+    if (!is_seen)
         log_debug("a client's hang-up will not be seen");
-    if (phase == CONNECTION_IDLE && connections->place_wanted)
-        signal_fd(connections->place_fd); /* an idle connection may be shut down soon */
+    if (phase <= CONNECTION_BODY && connections->place_wanted)
+        signal_fd(connections->place_fd); /* this connection may be shut down soon */
 }
 
 struct connection *connections_add(struct connections *connections, int fd) {

@@ -52,6 +52,8 @@ struct route_method {
      * a new reference. Both are NULL if there is none. */
     const char *takes;
     struct json_t *(*schema)(void);
+    /* The schema of its form, if the body is JSON or a form and the two differ; else NULL. */
+    struct json_t *(*form_schema)(void);
     /* Its statuses below 400, separated by semicolons, each followed by the shape of its JSON:
      * "200 Drawing; 202 Job". The first status has the media types of `answers`, the others have
      * JSON; 204 and 304 have no body. A shape without a status belongs to 200. NULL: 200 without

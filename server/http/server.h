@@ -24,6 +24,7 @@ struct generation_jobs;
 struct generations;
 struct http_threads;
 struct job_watch;
+struct picture_urls;
 struct queue;
 struct repeats;
 struct sdapi_settings;
@@ -33,6 +34,8 @@ struct http_options {
     int listen_fd;            /* bound, listening, non-blocking; not closed here */
     bool listen_is_inherited; /* other processes hold it too: it outlives the server */
     const char *own_host; /* a Host that is allowed like the loopback names; borrowed; or NULL */
+    /* Where clients reach the daemon, before a path; NULL: http:// and the request's Host */
+    const char *public_url;
     const char *const *hosts;      /* further Hosts; ends with NULL, may be NULL; borrowed */
     const char *const *origins;    /* allowed for CORS; ends with NULL, may be NULL; borrowed */
     struct access_log *access_log; /* borrowed; may be NULL */
@@ -40,15 +43,17 @@ struct http_options {
     struct engine *engine;         /* borrowed, outlives the server */
     int queue_max;                 /* the engine's limit, for GET /info */
     int connections_max;
-    const char *lora_dir;           /* folder of the adapters; NULL: none; borrowed */
-    uint64_t lora_max_bytes;        /* limit for an uploaded file */
-    struct dataset_store *datasets; /* NULL: no data set folder; borrowed, outlives the server */
-    uint64_t dataset_max_bytes;     /* limit for an uploaded archive */
-    struct queue *queue;            /* borrowed; NULL: no jobs, and `no_queue` is why */
-    const char *state_folder;       /* the queue and the jobs' folders; borrowed */
-    int64_t results_max_age_s;      /* limit for the age of a job's pictures */
-    uint64_t results_max_bytes;     /* limit for the pictures of all jobs */
-    struct dispatcher *dispatcher;  /* runs the queue's jobs; borrowed */
+    const char *const *served_names; /* further names of the loaded model in OpenAI's routes; ends
+                                        with NULL, may be NULL; borrowed */
+    const char *lora_dir;            /* folder of the adapters; NULL: none; borrowed */
+    uint64_t lora_max_bytes;         /* limit for an uploaded file */
+    struct dataset_store *datasets;  /* NULL: no data set folder; borrowed, outlives the server */
+    uint64_t dataset_max_bytes;      /* limit for an uploaded archive */
+    struct queue *queue;             /* borrowed; NULL: no jobs, and `no_queue` is why */
+    const char *state_folder;        /* the queue and the jobs' folders; borrowed */
+    int64_t results_max_age_s;       /* limit for the age of a job's pictures */
+    uint64_t results_max_bytes;      /* limit for the pictures of all jobs */
+    struct dispatcher *dispatcher;   /* runs the queue's jobs; borrowed */
     struct error no_queue;
     int heartbeat_s;     /* between two heartbeats on an event stream */
     int drain_timeout_s; /* to finish accepted work when stopping; 0: no limit */
@@ -70,6 +75,7 @@ struct http_server {
     struct job_watch *job_watch;             /* watches jobs and streams */
     struct generations *generations;         /* under way */
     struct repeats *repeats;                 /* answers to be shared (Idempotency-Key) */
+    struct picture_urls *picture_urls;       /* pictures that clients fetch by address */
     struct generation_jobs *generation_jobs; /* NULL without a queue */
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when `pending` or `owed` reaches 0 */

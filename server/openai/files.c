@@ -203,8 +203,10 @@ static bool create(struct task *task, struct error *err) {
     const bool ok = dataset_upload_end(
         upload, (struct cancel){ task_is_cancelled, task }, &report, err);
     json_decref(report);
-    if (!ok && err->code == ERROR_INVALID && !err->param[0])
+    if (!ok && err->code == ERROR_INVALID && !err->param[0]) {
         snprintf(err->param, sizeof(err->param), "file");
+        snprintf(err->value, sizeof(err->value), "the archive"); /* it was not missing */
+    }
     task->json = ok ? file_json(t->store, t->upload->name, err) : NULL;
     return task->json;
 }
@@ -215,6 +217,16 @@ static bool describe(struct task *task, struct error *err) {
     return task->json ||
            (err->code != ERROR_NONE && err->code != ERROR_NOT_FOUND ? false
                                                                     : no_such_file(t->id, err));
+}
+
+/* Refuses an existing file's content. */
+static bool refuse_content(struct task *task, struct error *err) {
+    if (!describe(task, err))
+        return false;
+    json_decref(task->json);
+    task->json = NULL;
+    return error_set(err, ERROR_UNSUPPORTED,
+        "a file is kept as the pictures that were in it, and is not given back");
 }
 
 static bool delete_one(struct task *task, struct error *err) {
@@ -250,9 +262,12 @@ static bool tell_page(struct file_task *t, json_t **files, size_t count, struct 
         else
             has_more = true;
     }
+    const size_t told = json_array_size(items);
+    json_t *first = json_object_get(json_array_get(items, 0), "id");
+    json_t *last = told ? json_object_get(json_array_get(items, told - 1), "id") : NULL;
     if (begun)
-        t->task.json = json_pack(
-            "{s:s, s:O, s:b}", "object", "list", "data", items, "has_more", has_more);
+        t->task.json = json_pack("{s:s, s:O, s:b, s:O?, s:O?}", "object", "list", "data", items,
+            "has_more", has_more, "first_id", first, "last_id", last);
     else
         error_field(err, "after", t->after, "the id of a file");
     json_decref(items);
@@ -313,7 +328,7 @@ static struct file_task *new_task(const struct exchange *exchange) {
 static enum MHD_Result start(
     struct exchange *exchange, bool (*run)(struct task *task, struct error *err)) {
     struct error err = { 0 };
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     return task_start(
         (struct task *)new_task(exchange), exchange, exchange->server->walkers, run, destroy);
@@ -336,11 +351,12 @@ static enum MHD_Result handle_create(struct exchange *exchange) {
 }
 
 static enum MHD_Result handle_list(struct exchange *exchange) {
-    struct query_field fields[] = { { "after" }, { "limit" }, { "order" }, { "purpose" } };
+    struct query_field fields[] = { { "after" }, { "limit" }, { "order" }, { "purpose" },
+        { OPENAI_API_VERSION } };
     struct error err = { 0 };
     long long limit = LIMIT_MAX;
     const char *order = fields[2].value;
-    bool ok = query_parse(exchange->target, fields, 4, &err) &&
+    bool ok = query_parse(exchange->target, fields, 5, &err) &&
               query_integer(&fields[1], 1, LIMIT_MAX, &limit, &err);
     if (ok && fields[2].given && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
         ok = error_field(&err, "order", order, "asc or desc");
@@ -365,10 +381,7 @@ static enum MHD_Result handle_delete(struct exchange *exchange) {
 }
 
 static enum MHD_Result handle_content(struct exchange *exchange) {
-    struct error err = { 0 };
-    error_set(&err, ERROR_UNSUPPORTED,
-        "a file is kept as the pictures that were in it, and is not given back");
-    return respond_error(exchange, &err);
+    return start(exchange, refuse_content);
 }
 
 static const struct body_sink upload = { upload_max_bytes, upload_begin, upload_write,
@@ -381,7 +394,8 @@ const struct route route_openai_files = { .path = "/v1/files",
                      .about = "takes a tar archive of pictures as a data set",
                      .takes = "{file: binary, purpose: string}", .returns = "OpenaiFile" },
         { "GET", .may_come = may_come, .handle = handle_list, .about = "the data sets, as files",
-            .returns = "{object: 'list', data: [OpenaiFile], has_more: boolean}",
+            .returns = "{object: 'list', data: [OpenaiFile], has_more: boolean, "
+                       "first_id: string|null, last_id: string|null}",
             .query = "after limit:integer order:'asc'|'desc' purpose" } } };
 
 const struct route route_openai_file_content = { .path = PREFIX,

@@ -10,6 +10,7 @@
 #include "server/jobs/jobs.h"
 #include "server/later/reading.h"
 #include "server/later/task.h"
+#include "server/openai/metadata_filter.h"
 #include "server/training/train_order.h"
 
 #include <stdlib.h>
@@ -25,6 +26,7 @@ struct tuning_task {
     json_t *body; /* owned; NULL: not an order */
     json_t *config;
     struct queue *queue;
+    struct metadata_filter filter; /* owned: of a list */
     const char *state_folder;
     char model[256];
     char id[ID_BYTES], after[2 * ID_BYTES]; /* the job; the item before a page */
@@ -40,6 +42,7 @@ static struct tuning_task *task_of(struct task *task) {
 static void destroy(struct task *task) {
     json_decref(task_of(task)->body);
     json_decref(task_of(task)->config);
+    metadata_filter_finish(&task_of(task)->filter);
     free(task);
 }
 
@@ -101,13 +104,34 @@ static bool wrong_after(const struct tuning_task *t, const char *what, struct er
     return error_field(err, "after", t->after, "the id of %s", what);
 }
 
+/* Adds the jobs of the next page of the queue that are in the list. *has_more: another one is, and
+ * does not fit; *more: the queue has further pages. */
+static bool add_jobs(struct tuning_task *t, struct job_filter *filter, json_t *items,
+    bool *has_more, bool *more, struct error *err) {
+    struct job_list list;
+    bool ok = true;
+    if (!queue_list(t->queue, filter, &list, err))
+        return false;
+    for (int i = 0; ok && i < list.count && !*has_more; i++) {
+        json_t *metadata = fine_tuning_metadata_json(&list.jobs[i]);
+        const bool is_in = metadata_filter_matches(&t->filter, metadata);
+        json_decref(metadata);
+        *has_more = is_in && json_array_size(items) == (size_t)t->limit;
+        if (is_in && !*has_more)
+            ok = json_array_append_new(items, fine_tuning_job_json(&list.jobs[i], t->model)) == 0;
+        filter->after = list.jobs[i].number;
+    }
+    *more = list.has_more;
+    job_list_finish(&list);
+    return ok;
+}
+
 static bool list_jobs(struct task *task, struct error *err) {
     struct tuning_task *t = task_of(task);
     struct job_filter filter = { .type = JOB_TYPE_TRAIN,
         .owner = t->viewer.sees_all ? NULL : t->viewer.name,
         .newest_first = true,
-        .limit = t->limit };
-    struct job_list list;
+        .limit = t->limit + 1 };
     struct job before;
     if (t->after[0]) {
         const char *id = fine_tuning_job_of(t->after);
@@ -116,14 +140,10 @@ static bool list_jobs(struct task *task, struct error *err) {
         filter.after = before.number;
         job_finish(&before);
     }
-    if (!queue_list(t->queue, &filter, &list, err))
-        return false;
     json_t *items = json_array();
-    for (int i = 0; i < list.count; i++)
-        json_array_append_new(items, fine_tuning_job_json(&list.jobs[i], t->model));
-    const bool ok = items && json_array_size(items) == (size_t)list.count;
-    const bool has_more = list.has_more;
-    job_list_finish(&list);
+    bool has_more = false, more = true, ok = items;
+    while (ok && more && !has_more)
+        ok = add_jobs(t, &filter, items, &has_more, &more, err);
     if (ok)
         return tell_list(t, items, has_more);
     json_decref(items);
@@ -247,25 +267,38 @@ static struct tuning_task *new_task(const struct exchange *exchange) {
 static enum MHD_Result start(struct exchange *exchange, struct workers *workers,
     bool (*run)(struct task *task, struct error *err)) {
     struct error err = { 0 };
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     return task_start((struct task *)new_task(exchange), exchange, workers, run, destroy);
 }
 
-static enum MHD_Result start_page(struct exchange *exchange, struct workers *workers,
+/* `target` is the exchange's, without a filter. Takes over the contents of `filter` (NULL: none).
+ */
+static enum MHD_Result start_page_of(struct exchange *exchange, const char *target,
+    struct metadata_filter *filter, struct workers *workers,
     bool (*run)(struct task *task, struct error *err), int limit) {
-    struct query_field fields[] = { { "after" }, { "limit" } };
+    struct query_field fields[] = { { "after" }, { "limit" }, { OPENAI_API_VERSION } };
     struct error err = { 0 };
     long long wanted = limit;
-    if (!query_parse(exchange->target, fields, 2, &err) ||
-        !query_integer(&fields[1], 1, LIMIT_MAX, &wanted, &err))
+    struct tuning_task *t = NULL;
+    const bool ok = query_parse(target, fields, 3, &err) &&
+                    query_integer(&fields[1], 1, LIMIT_MAX, &wanted, &err);
+    if (ok && (t = new_task(exchange)) && filter)
+        t->filter = *filter;
+    else if (filter)
+        metadata_filter_finish(filter);
+    if (!ok)
         return respond_error(exchange, &err);
-    struct tuning_task *t = new_task(exchange);
     if (t) {
         t->limit = (int)wanted;
         snprintf(t->after, sizeof(t->after), "%.*s", (int)sizeof(t->after) - 1, fields[0].value);
     }
     return task_start((struct task *)t, exchange, workers, run, destroy);
+}
+
+static enum MHD_Result start_page(struct exchange *exchange, struct workers *workers,
+    bool (*run)(struct task *task, struct error *err), int limit) {
+    return start_page_of(exchange, exchange->target, NULL, workers, run, limit);
 }
 
 /* Gives the order a random key if the client sent none: the queue stores a body only with a key,
@@ -326,7 +359,18 @@ static enum MHD_Result handle_create(struct exchange *exchange) {
 }
 
 static enum MHD_Result handle_list(struct exchange *exchange) {
-    return start_page(exchange, exchange->server->clerks, list_jobs, 20);
+    struct metadata_filter filter;
+    struct error err = { 0 };
+    enum MHD_Result answered;
+    char *rest;
+    if (metadata_filter_take(exchange->target, &filter, &rest, &err)) {
+        answered = start_page_of(exchange, rest, &filter, exchange->server->clerks, list_jobs, 20);
+    } else {
+        metadata_filter_finish(&filter);
+        answered = respond_error(exchange, &err);
+    }
+    free(rest);
+    return answered;
 }
 
 static enum MHD_Result handle_get(struct exchange *exchange) {
@@ -343,7 +387,7 @@ static enum MHD_Result handle_checkpoints(struct exchange *exchange) {
 
 static enum MHD_Result handle_change(struct exchange *exchange) {
     struct error err = { 0 };
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     struct tuning_task *t = new_task(exchange);
     if (t)

@@ -256,8 +256,7 @@ static json_t *hyperparameters_json(const json_t *config) {
         round(rate / LEARNING_RATE * 1e9) / 1e9);
 }
 
-/* Returns the metadata of the job's stored body; {} for a job that was not created by this API. */
-static json_t *metadata_json(const struct job *job) {
+json_t *fine_tuning_metadata_json(const struct job *job) {
     json_t *body = parse(job->body);
     json_t *metadata = json_incref(json_object_get(body, "metadata"));
     json_decref(body);
@@ -304,7 +303,7 @@ json_t *fine_tuning_job_json(const struct job *job, const char *model) {
         "type", "supervised", "supervised", "hyperparameters", hyperparameters, "training_file",
         json_sprintf("file-%s", dataset ? dataset : ""), "validation_file", "result_files", "seed",
         json_object_get(config, "seed"), "trained_tokens", "error", error_of(job), "integrations",
-        "metadata", metadata_json(job), "config", config);
+        "metadata", fine_tuning_metadata_json(job), "config", config);
     json_decref(config);
     return json;
 }
@@ -319,7 +318,11 @@ static json_t *say_event(
     const char *state = json_string_value(json_object_get(data, "state"));
     *kind = "message";
     if (strcmp(type, "state") == 0 && state) {
-        snprintf(message, size, "The job is %s", state);
+        snprintf(message, size, "The job %s %s",
+            strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ? "has"
+            : strcmp(state, "cancelled") == 0                               ? "was"
+                                                                            : "is",
+            state);
     } else if (strcmp(type, "progress") == 0) {
         *kind = "metrics";
         snprintf(message, size, "Step %lld/%lld: training loss=%.6g", step, steps,
@@ -344,6 +347,9 @@ json_t *fine_tuning_event_json(const struct job *job, const struct job_event *ev
     const char *kind;
     json_t *data = parse(event->data);
     const char *state = json_string_value(json_object_get(data, "state"));
+    json_t *result = json_object_get(data, "result");
+    json_object_del(result, "file"); /* paths of the daemon's own */
+    json_object_del(result, "kohya_file");
     json_t *told = say_event(event->type, data, message, sizeof(message), &kind);
     json_t *json = json_pack("{s:o, s:s, s:I, s:s, s:s, s:s, s:o?}", "id",
         json_sprintf("ft-event-%s-%lld", job->id, (long long)event->number), "object",

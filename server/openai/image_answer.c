@@ -1,7 +1,9 @@
 #include "server/openai/image_answer.h"
 
+#include "base/monotonic.h"
 #include "base/text/base64.h"
 #include "engine/prompts/embeddings.h"
+#include "server/openai/picture_urls.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,20 +24,38 @@ static bool write_json(json_t *json, FILE *out) {
     return ok;
 }
 
-static bool write_picture(
-    const struct generate_answer *answer, int index, FILE *out, struct error *err) {
+/* Writes "url": keeps the picture's file under a new address. */
+static bool write_url(const struct image_answer_urls *urls, enum picture_format format,
+    const void *file, size_t size, FILE *out, struct error *err) {
+    char name[PICTURE_URL_NAME_BYTES];
+    fputs("\"url\":", out);
+    return picture_urls_add(
+               urls->store, urls->account, format, file, size, monotonic_seconds(), name, err) &&
+           (write_json(json_sprintf("%s" PICTURE_URLS_PATH "%s", urls->base, name), out) ||
+               error_set(err, ERROR_NO_MEMORY, "no memory for the answer"));
+}
+
+/* Writes the members that hold the picture. `urls` may be NULL if the order asks for no url. */
+static bool write_picture(const struct generate_answer *answer, int index, int as,
+    const struct image_answer_urls *urls, FILE *out, struct error *err) {
     uint8_t *file = NULL;
     size_t size;
-    const bool ok = generate_answer_picture(answer, index, &file, &size, err) &&
-                    (write_base64(file, size, out) ||
-                        error_set(err, ERROR_NO_MEMORY, "no memory for the answer"));
+    bool ok = generate_answer_picture(answer, index, &file, &size, err);
+    if (ok && as != IMAGE_AS_URL) {
+        fputs("\"b64_json\":\"", out);
+        ok = write_base64(file, size, out) ||
+             error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
+        fputs(as == IMAGE_AS_BOTH ? "\"," : "\"", out);
+    }
+    if (ok && as != IMAGE_AS_BASE64)
+        ok = write_url(urls, answer->request->asked.format, file, size, out, err);
     free(file);
     return ok;
 }
 
 /* Writes the members after the picture's bytes; OpenAI has no names for them. */
 static void write_picture_end(const struct generate_result *result, int index, FILE *out) {
-    fprintf(out, "\",\"seed\":%" PRIu64, result->seeds[index]);
+    fprintf(out, ",\"seed\":%" PRIu64, result->seeds[index]);
     if (result->nsfw)
         fprintf(out, ",\"nsfw\":%s", result->nsfw[index] ? "true" : "false");
 }
@@ -84,17 +104,12 @@ static bool write_rest(
 }
 
 bool image_answer_write(const struct generate_answer *answer, const struct image_order *order,
-    FILE *out, struct error *err) {
+    const struct image_answer_urls *urls, FILE *out, struct error *err) {
     const struct generate_result *result = answer->result;
-    const char *media = picture_media_type(answer->request->asked.format);
     fprintf(out, "{\"created\":%lld,\"data\":[", (long long)answer->created);
     for (int i = 0; i < result->image_count; i++) {
         fputs(i ? ",{" : "{", out);
-        if (order->response_format == IMAGE_AS_URL)
-            fprintf(out, "\"url\":\"data:%s;base64,", media);
-        else
-            fputs("\"b64_json\":\"", out);
-        if (!write_picture(answer, i, out, err))
+        if (!write_picture(answer, i, order->response_format, urls, out, err))
             return false;
         write_picture_end(result, i, out);
         fputs("}", out);
@@ -110,18 +125,17 @@ static const char *event_prefix(const struct image_order *order) {
     return order->route == IMAGE_EDIT ? "image_edit" : "image_generation";
 }
 
-/* Writes "event: TYPE\ndata: {"type": TYPE, "created_at", "b64_json": "; the caller writes the
- * rest. */
+/* Writes "event: TYPE\ndata: {"type": TYPE, "created_at", "; the caller writes the rest. */
 static void begin_event(const struct image_order *order, const char *what, FILE *out) {
     const char *prefix = event_prefix(order);
-    fprintf(out, "event: %s.%s\ndata: {\"type\":\"%s.%s\",\"created_at\":%lld,\"b64_json\":\"",
-        prefix, what, prefix, what, (long long)time(NULL));
+    fprintf(out, "event: %s.%s\ndata: {\"type\":\"%s.%s\",\"created_at\":%lld,", prefix, what,
+        prefix, what, (long long)time(NULL));
 }
 
 bool image_answer_write_completed(const struct generate_answer *answer,
     const struct image_order *order, FILE *out, struct error *err) {
     begin_event(order, "completed", out);
-    if (!write_picture(answer, 0, out, err))
+    if (!write_picture(answer, 0, IMAGE_AS_BASE64, NULL, out, err))
         return false;
     write_picture_end(answer->result, 0, out);
     if (!write_rest(answer, order, out))
@@ -137,6 +151,7 @@ void image_answer_write_partial(const struct image_order *order, int index, cons
     if (!text)
         return; /* partial images may be left out */
     begin_event(order, "partial_image", out);
+    fputs("\"b64_json\":\"", out);
     fwrite(text, 1, length, out);
     fprintf(out,
         "\",\"partial_image_index\":%d,\"background\":\"opaque\",\"output_format\":\"jpeg\","

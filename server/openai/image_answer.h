@@ -7,10 +7,19 @@
 
 #include <stdio.h>
 
-/* Writes {"created", "data": [{"b64_json" or "url", "seed"}], "background", "output_format",
- * "quality", "size", "usage"}, and "warnings" if there are any. */
+/* Where the pictures of an answer are kept for their addresses. Borrowed. */
+struct image_answer_urls {
+    struct picture_urls *store;
+    const char *base; /* of an address, before PICTURE_URLS_PATH: "http://localhost:8188" */
+    uint64_t account; /* the caller's number */
+};
+
+/* Writes {"created", "data": [{"b64_json" and "url", or one of them, "seed"}], "background",
+ * "output_format", "quality", "size", "usage"}, and "warnings" if there are any. Keeps pictures
+ * that have a url. */
 bool image_answer_write(const struct generate_answer *answer, const struct image_order *order,
-    FILE *out, struct error *err) __attribute__((warn_unused_result));
+    const struct image_answer_urls *urls, FILE *out, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* Writes the last event of a stream, with the one picture. */
 bool image_answer_write_completed(const struct generate_answer *answer,

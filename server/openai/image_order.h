@@ -1,5 +1,5 @@
-/* Parses the bodies of OpenAI's image routes: JSON (POST /v1/images/generations) or a form (edits
- * and variations). No HTTP here, so that it can be fuzzed.
+/* Parses the bodies of OpenAI's image routes: JSON (generations and edits) or a form (edits and
+ * variations). No HTTP here, so that it can be fuzzed.
  *
  * Fields are those of OpenAI, and those of POST /generate, which clients send as extra_body. If
  * OpenAI has its own name for a native field, only OpenAI's name is accepted. null means the
@@ -16,14 +16,15 @@
 
 enum image_route { IMAGE_GENERATION, IMAGE_EDIT, IMAGE_VARIATION };
 
-/* How pictures are sent: in base64, or as data URLs of it. */
-enum { IMAGE_AS_BASE64, IMAGE_AS_URL };
+/* How pictures are sent: in base64, as addresses to fetch them from, or both, for a client that
+ * does not say what it reads. */
+enum { IMAGE_AS_BASE64, IMAGE_AS_URL, IMAGE_AS_BOTH };
 
 struct image_order {
     enum image_route route;
     struct generate_request request;
     char model[256];     /* as sent; "": the loaded model */
-    int response_format; /* IMAGE_AS_BASE64 or IMAGE_AS_URL */
+    int response_format; /* IMAGE_AS_ */
     bool stream;
     int partial_images; /* most previews to send before the picture */
     int quality;        /* index of OpenAI's word, for image_order_quality */
@@ -58,11 +59,18 @@ bool image_form_end(struct image_form_reader *reader, struct error *err)
     __attribute__((warn_unused_result));
 void image_form_reader_finish(struct image_form_reader *reader);
 
+/* Parse "images" and "mask" of a JSON body (image_json.c). */
+bool image_order_parse_images(const json_t *value, struct image_order *order, struct error *err)
+    __attribute__((warn_unused_result));
+bool image_order_parse_mask(const json_t *value, struct image_order *order, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* Parse a body; the caller finishes *out on success. Every field is checked, ranges included.
  * ERROR_INVALID names the field as OpenAI does. ERROR_NOT_FOUND means that the model is not in
  * `models`. image_order_from_form moves the form's pictures to the request. */
-bool image_order_from_json(const char *text, size_t length, const struct openai_models *models,
-    struct image_order *out, struct error *err) __attribute__((warn_unused_result));
+bool image_order_from_json(const char *text, size_t length, enum image_route route,
+    const struct openai_models *models, struct image_order *out, struct error *err)
+    __attribute__((warn_unused_result));
 bool image_order_from_form(struct image_form *form, enum image_route route,
     const struct openai_models *models, struct image_order *out, struct error *err)
     __attribute__((warn_unused_result));
@@ -71,11 +79,17 @@ void image_order_finish(struct image_order *order); /* zeroed is fine */
 /* Returns the word for `quality`, which the answer repeats. */
 const char *image_order_quality(const struct image_order *order);
 
-/* Return the JSON schema of a body: JSON for generations, forms for edits and variations. A new
- * reference; NULL when memory is short. */
+/* An edit whose picture has fully transparent pixels, and that brings no mask, draws these pixels
+ * anew, as OpenAI's dall-e-2 does: the picture becomes the mask too. Decodes the picture, so call
+ * it on a thread that may wait. `request` is the order's. */
+bool image_order_mask_by_alpha(const struct image_order *order, struct generate_request *request,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* Return the JSON schema of a body. A new reference; NULL when memory is short. */
 json_t *image_order_schema(void);
 json_t *image_order_edit_schema(void);
-json_t *image_order_variation_schema(void);
+json_t *image_order_edit_form_schema(void);
+json_t *image_order_variation_form_schema(void);
 
 /* Returns the name of field `index` of a route, pictures included; NULL past the last. */
 const char *image_order_field(enum image_route route, size_t index);

@@ -1,18 +1,24 @@
 /* OpenAI's POST /v1/images/generations, /v1/images/edits and /v1/images/variations. */
 #include "base/text/json.h"
 #include "server/generation/client.h"
+#include "server/http/caller.h"
 #include "server/http/multipart.h"
 #include "server/http/respond.h"
 #include "server/later/reading.h"
 #include "server/openai/image_answer.h"
 #include "server/openai/openai.h"
+#include "server/openai/picture_urls.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* A generation's own data: its order, without the request, which was handed over. */
 struct client {
     struct image_order order;
+    char *url_base;     /* owned: of the addresses of its pictures */
+    uint64_t account;   /* the caller's number */
     int partial_images; /* sent so far; connection's thread only */
 };
 
@@ -22,6 +28,11 @@ static struct client *client_of(const struct generation *g) {
 
 /* --- The answer --- */
 
+static void destroy(void *user) {
+    free(((struct client *)user)->url_base);
+    free(user);
+}
+
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
     const struct generate_answer a = generation_answer_of(g);
     char *text = NULL;
@@ -29,7 +40,9 @@ static bool answer(const struct generation *g, struct generation_body *out, stru
     FILE *file = open_memstream(&text, &size);
     if (!file)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
-    bool ok = image_answer_write(&a, &client_of(g)->order, file, err);
+    const struct image_answer_urls urls = { g->server->picture_urls, client_of(g)->url_base,
+        client_of(g)->account };
+    bool ok = image_answer_write(&a, &client_of(g)->order, &urls, file, err);
     if ((fclose(file) != 0 || !text) && ok)
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     if (!ok) {
@@ -73,8 +86,12 @@ static bool event(const struct generation *g, const struct generation_event *eve
     }
 }
 
+static bool prepare(struct generation *g, struct generate_request *asked, struct error *err) {
+    return image_order_mask_by_alpha(&client_of(g)->order, asked, err);
+}
+
 static const struct generation_kind kind = {
-    .dialect = "openai", .answer = answer, .event = event, .finish = free
+    .dialect = "openai", .prepare = prepare, .answer = answer, .event = event, .finish = destroy
 };
 
 /* --- The request --- */
@@ -86,6 +103,16 @@ static int steps_between(const struct image_order *order) {
     return (order->request.num_inference_steps + pieces - 1) / pieces;
 }
 
+/* Returns the address of the daemon as the client knows it, malloc'd. The guard has checked the
+ * Host. */
+static char *url_base_of(const struct exchange *exchange) {
+    const char *host = exchange_header(exchange, "Host"),
+               *base = exchange->server->options.public_url;
+    char *text;
+    return (base ? asprintf(&text, "%s", base) : asprintf(&text, "http://%s", host)) < 0 ? NULL
+                                                                                         : text;
+}
+
 static enum MHD_Result start(struct exchange *exchange, void *read) {
     struct image_order *order = read;
     const struct generation_options options = {
@@ -95,11 +122,15 @@ static enum MHD_Result start(struct exchange *exchange, void *read) {
     };
     struct error err = { 0 };
     struct client *client = calloc(1, sizeof(*client));
-    if (!client) {
+    if (client)
+        client->url_base = url_base_of(exchange);
+    if (!client || !client->url_base) {
+        free(client);
         image_order_finish(order);
         error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
+    client->account = caller_number(caller_of(exchange).text);
     struct generate_request request = order->request;
     memset(&order->request, 0, sizeof(order->request));
     client->order = *order;
@@ -112,7 +143,8 @@ static void finish(void *read) {
 
 static bool read_generations(const struct exchange *exchange, void *out, struct error *err) {
     const struct openai_models models = openai_models_of(exchange);
-    return image_order_from_json(exchange->body, exchange->body_size, &models, out, err);
+    return image_order_from_json(
+        exchange->body, exchange->body_size, IMAGE_GENERATION, &models, out, err);
 }
 
 static bool read_form(
@@ -140,6 +172,11 @@ static bool read_order(const struct exchange *exchange, enum image_route route,
 }
 
 static bool read_edits(const struct exchange *exchange, void *out, struct error *err) {
+    const char *type = exchange_header(exchange, "Content-Type");
+    const struct openai_models models = openai_models_of(exchange);
+    if (strncasecmp(type, "application/json", strlen("application/json")) == 0)
+        return image_order_from_json(
+            exchange->body, exchange->body_size, IMAGE_EDIT, &models, out, err);
     return read_order(exchange, IMAGE_EDIT, out, err);
 }
 
@@ -161,24 +198,30 @@ HANDLER(generations)
 HANDLER(edits)
 HANDLER(variations)
 
+static bool may_come(const struct exchange *exchange, struct error *err) {
+    return generation_takes(exchange, err) && openai_query_none(exchange->target, err);
+}
+
 static const char *const content_types_form[] = { content_type_form, NULL };
+static const char *const content_types_both[] = { content_type_form, "application/json", NULL };
 
 const struct route route_openai_generations = { .path = "/v1/images/generations",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, generation_may_come, handle_generations,
-        .large = true, .about = "draws, as OpenAI's clients ask for it",
+    .methods = { { "POST", content_types_json, may_come, handle_generations, .large = true,
+        .query = OPENAI_API_VERSION, .about = "draws, as OpenAI's clients ask for it",
         .answers = "application/json text/event-stream", .schema = image_order_schema,
         .returns = "OpenaiImages" } } };
 
 const struct route route_openai_edits = { .path = "/v1/images/edits",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, generation_may_come, handle_edits, .large = true,
+    .methods = { { "POST", content_types_both, may_come, handle_edits, .large = true,
+        .query = OPENAI_API_VERSION,
         .about = "draws from a picture, or the part of it that a mask leaves transparent",
-        .schema = image_order_edit_schema, .returns = "OpenaiImages",
-        .answers = "application/json text/event-stream" } } };
+        .schema = image_order_edit_schema, .form_schema = image_order_edit_form_schema,
+        .returns = "OpenaiImages", .answers = "application/json text/event-stream" } } };
 
 const struct route route_openai_variations = { .path = "/v1/images/variations",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, generation_may_come, handle_variations,
-        .large = true, .about = "draws from a picture alone",
-        .schema = image_order_variation_schema, .returns = "OpenaiImages" } } };
+    .methods = { { "POST", content_types_form, may_come, handle_variations, .large = true,
+        .query = OPENAI_API_VERSION, .about = "draws from a picture alone",
+        .schema = image_order_variation_form_schema, .returns = "OpenaiImages" } } };

@@ -1,4 +1,5 @@
 /* GET /v1/models and /v1/models/{id}, and the meaning of "model" in a request. */
+#include "base/file.h"
 #include "base/text/json.h"
 #include "engine/adapters/adapters.h"
 #include "engine/loop/switch.h"
@@ -7,8 +8,10 @@
 #include "server/later/task.h"
 #include "server/openai/openai.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ID_BYTES 512
 
@@ -21,6 +24,7 @@ struct openai_models openai_models_of(const struct exchange *exchange) {
         .loaded = engine_get_info(engine, &info) && info.model_name ? info.model_name : "",
         .adapters = engine_get_adapters(engine),
         .can_switch = engine_has_models(engine),
+        .served = exchange->server->options.served_names,
     };
 }
 
@@ -66,24 +70,30 @@ static bool is_adapter(const struct openai_models *models, const char *name) {
     return true;
 }
 
-/* Returns the text after the model's name, ":ADAPTER" or ""; NULL if `asked` names another
- * model. */
+/* Returns the text of `asked` after `name`, ":ADAPTER" or ""; NULL if it names another model. */
+static const char *behind(const char *asked, const char *name) {
+    const size_t length = strlen(name);
+    return strncmp(asked, name, length) == 0 && (!asked[length] || asked[length] == ':')
+               ? asked + length
+               : NULL;
+}
+
+/* Does what `behind` does, for all names of the loaded model. */
 static const char *behind_name(const char *asked, const struct openai_models *models) {
-    const char *names[] = { models->loaded, "sd15" };
-    for (int i = 0; i < 2; i++) {
-        const size_t length = strlen(names[i]);
-        if (strncmp(asked, names[i], length) == 0 && (!asked[length] || asked[length] == ':'))
-            return asked + length;
-    }
-    return NULL;
+    const char *found = behind(asked, models->loaded);
+    if (!found)
+        found = behind(asked, "sd15");
+    for (const char *const *name = models->served; !found && name && *name; name++)
+        found = behind(asked, *name);
+    return found;
 }
 
 bool openai_choose_model(const char *asked, const struct openai_models *models,
     struct generate_request *request, struct error *err) {
-    const char *behind = asked[0] ? behind_name(asked, models) : "";
-    if (behind && !behind[0])
+    const char *rest = asked[0] ? behind_name(asked, models) : "";
+    if (rest && !rest[0])
         return true;
-    const char *adapter = behind ? behind + 1 : models->adapters ? asked : "";
+    const char *adapter = rest ? rest + 1 : models->adapters ? asked : "";
     return is_adapter(models, adapter) ? add_adapter(request, adapter, err)
                                        : refuse(asked, models, err);
 }
@@ -94,6 +104,7 @@ struct models_task {
     struct task task; /* the first member */
     struct engine *engine;
     struct openai_models models;
+    const char *lora_dir; /* NULL: none */
     time_t created;
     char id[ID_BYTES]; /* "": all */
 };
@@ -107,9 +118,41 @@ static json_t *model_json(const struct models_task *t, const char *name) {
         "created", (json_int_t)t->created, "owned_by", "latentd");
 }
 
+/* Returns another name of the loaded model; "root" tells the model's own name, as in vLLM. */
+static json_t *served_json(const struct models_task *t, const char *name) {
+    json_t *json = model_json(t, name);
+    json_object_set_new(json, "root", json_lenient_string(t->models.loaded));
+    return json;
+}
+
+static bool append_served(const struct models_task *t, json_t *out) {
+    bool ok = true;
+    for (const char *const *name = t->models.served; ok && name && *name; name++)
+        ok = json_array_append_new(out, served_json(t, *name)) == 0;
+    return ok;
+}
+
+static bool is_served(const struct models_task *t, const char *id) {
+    const char *const *name = t->models.served;
+    while (name && *name && strcmp(*name, id) != 0)
+        name++;
+    return name && *name;
+}
+
 /* Returns whether PUT /model can switch to the entry, and it is not the loaded model. */
 static bool is_other(const struct models_task *t, const struct engine_model_entry *entry) {
     return !entry->leads_out && strcmp(entry->name, t->models.loaded) != 0;
+}
+
+/* Returns when an adapter's file was written; if that is unknown, when the daemon began. */
+static time_t adapter_created(const struct models_task *t, const char *name) {
+    char file[ADAPTER_NAME_MAX_BYTES + sizeof(".safetensors")];
+    struct stat about;
+    snprintf(file, sizeof(file), "%.*s.safetensors", ADAPTER_NAME_MAX_BYTES, name);
+    char *path = t->lora_dir ? file_join(t->lora_dir, file) : NULL;
+    const bool known = path && stat(path, &about) == 0;
+    free(path);
+    return known ? about.st_mtime : t->created;
 }
 
 /* Returns an adapter in the form of vLLM's list. */
@@ -117,7 +160,8 @@ static json_t *adapter_json(const struct models_task *t, const char *name) {
     char id[ID_BYTES];
     snprintf(id, sizeof(id), "%.300s:%s", t->models.loaded, name);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s}", "id", id, "object", "model", "created",
-        (json_int_t)t->created, "owned_by", "latentd", "root", name, "parent", t->models.loaded);
+        (json_int_t)adapter_created(t, name), "owned_by", "latentd", "root", name, "parent",
+        t->models.loaded);
 }
 
 /* Adds the adapters of the loaded model. */
@@ -147,7 +191,9 @@ static bool list(struct task *task, struct error *err) {
     struct models_task *t = (struct models_task *)task;
     const char *loaded = t->models.loaded;
     json_t *models = json_array();
-    if (models && (!loaded[0] || json_array_append_new(models, model_json(t, loaded)) == 0) &&
+    if (models &&
+        (!loaded[0] || (json_array_append_new(models, model_json(t, loaded)) == 0 &&
+                           append_served(t, models))) &&
         append_adapters(t, models, err) && append_others(t, models, err))
         task->json = json_pack("{s:s, s:O}", "object", "list", "data", models);
     json_decref(models);
@@ -168,12 +214,12 @@ static bool describe_other(const struct models_task *t, json_t **json, struct er
 
 static bool describe(struct task *task, struct error *err) {
     struct models_task *t = (struct models_task *)task;
-    const char *behind = behind_name(t->id, &t->models);
-    if (behind && !behind[0]) {
-        task->json = model_json(t, t->models.loaded);
+    const char *rest = behind_name(t->id, &t->models);
+    if (rest && !rest[0]) {
+        task->json = is_served(t, t->id) ? served_json(t, t->id) : model_json(t, t->models.loaded);
         return task->json;
     }
-    const char *adapter = behind ? behind + 1 : t->id;
+    const char *adapter = rest ? rest + 1 : t->id;
     if (t->models.adapters && is_adapter(&t->models, adapter)) {
         task->json = adapter_json(t, adapter);
         return task->json;
@@ -188,6 +234,7 @@ static enum MHD_Result start(struct exchange *exchange, const char *id) {
     if (t) {
         t->engine = exchange->server->options.engine;
         t->models = openai_models_of(exchange);
+        t->lora_dir = exchange->server->options.lora_dir;
         t->created = exchange->server->started;
         snprintf(t->id, sizeof(t->id), "%s", id);
     }
@@ -197,7 +244,8 @@ static enum MHD_Result start(struct exchange *exchange, const char *id) {
 
 static enum MHD_Result handle_list(struct exchange *exchange) {
     struct error err = { 0 };
-    return query_none(exchange->target, &err) ? start(exchange, "") : respond_error(exchange, &err);
+    return openai_query_none(exchange->target, &err) ? start(exchange, "")
+                                                     : respond_error(exchange, &err);
 }
 
 static enum MHD_Result handle_one(struct exchange *exchange) {
@@ -205,7 +253,7 @@ static enum MHD_Result handle_one(struct exchange *exchange) {
     char id[ID_BYTES];
     size_t length;
     const char *piece = route_piece(exchange->route, exchange->target, &length);
-    if (!query_none(exchange->target, &err))
+    if (!openai_query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     if (length > 0 && query_unescape(piece, length, false, id, sizeof(id)))
         return start(exchange, id);

@@ -15,17 +15,26 @@ extern const struct dialect dialect_openai;
 /* Renames an error's field if OpenAI has another name for it. */
 void openai_rename(struct error *err);
 
+/* The one name of a query that all of OpenAI's routes accept and ignore: Azure's clients send it.
+ */
+#define OPENAI_API_VERSION "api-version"
+/* Returns true if the target has no query, or only OPENAI_API_VERSION. Routes that have a query
+ * list that name among their fields. */
+bool openai_query_none(const char *target, struct error *err) __attribute__((warn_unused_result));
+
 /* The values that a request's "model" may have. Borrowed. */
 struct openai_models {
     const char *loaded;        /* name of the loaded checkpoint; "": none */
     struct adapters *adapters; /* NULL: none, or not known yet */
     bool can_switch;           /* PUT /model may load others */
+    const char *const *served; /* --served-model-name; ends with NULL, may be NULL */
 };
 struct openai_models openai_models_of(const struct exchange *exchange);
 
-/* Accepts "", the loaded model's name, and "sd15", which means the loaded model. An adapter's name
- * may follow after a colon, or stand alone as in vLLM; the request then also uses the adapter, with
- * weight 1. Any other value is ERROR_NOT_FOUND with the param "model". */
+/* Accepts "", the loaded model's name, "sd15" and the served names, all of which mean the loaded
+ * model. An adapter's name may follow after a colon, or stand alone as in vLLM; the request then
+ * also uses the adapter, with weight 1. Any other value is ERROR_NOT_FOUND with the param
+ * "model". */
 bool openai_choose_model(const char *asked, const struct openai_models *models,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 

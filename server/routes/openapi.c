@@ -37,19 +37,26 @@ static json_t *schema_of(const char *shape) {
     return shape_read(&shape);
 }
 
+/* Returns the schema of a text in a path or a query: the guard (server/http/guard/guard.h) refuses
+ * control characters and backslashes there, escaped or not. */
+static json_t *text_schema(bool is_query) {
+    return json_pack("{s:s, s:s}", "type", "string", "pattern",
+        is_query ? "^[^\\x00-\\x1f\\x7f\\\\]*$" : "^[^\\x00-\\x1f\\x7f\\\\]+$");
+}
+
 /* Lists the parameters of the path and of the query. */
 static json_t *parameters(const char *path, const char *query) {
     json_t *list = json_array();
     for (const char *at = path; (at = strchr(at, '{')); at++)
         json_array_append_new(
-            list, parameter(at + 1, strcspn(at + 1, "}"), false, schema_of("string")));
+            list, parameter(at + 1, strcspn(at + 1, "}"), false, text_schema(false)));
     for (const char *at = query ? query : ""; *at;) {
         const char *name = at;
         const size_t length = strcspn(name, ": ");
         const bool is_typed = name[length] == ':';
         at += length + (name[length] != 0);
         json_array_append_new(
-            list, parameter(name, length, true, is_typed ? shape_read(&at) : schema_of("string")));
+            list, parameter(name, length, true, is_typed ? shape_read(&at) : text_schema(true)));
     }
     return list;
 }
@@ -68,13 +75,16 @@ static json_t *request_body(const struct route_method *method) {
     json_t *schema = method->schema  ? method->schema()
                      : method->takes ? schema_of(method->takes)
                                      : NULL;
+    json_t *form = method->form_schema ? method->form_schema() : json_incref(schema);
     bool required = true;
     for (const char *const *type = method->content_types; *type; type++)
         if (**type)
-            json_object_set_new(content, *type, media_json(*type, schema));
+            json_object_set_new(content, *type,
+                media_json(*type, strcmp(*type, content_type_form) == 0 ? form : schema));
         else
             required = false; /* the body may be missing */
     json_decref(schema);
+    json_decref(form);
     return json_pack("{s:b, s:o}", "required", required, "content", content);
 }
 

@@ -40,6 +40,7 @@
     X(route_openai_generations)                                                                    \
     X(route_openai_edits)                                                                          \
     X(route_openai_variations)                                                                     \
+    X(route_openai_picture)                                                                        \
     X(route_openai_files)                                                                          \
     X(route_openai_file_content)                                                                   \
     X(route_openai_file)                                                                           \

@@ -22,7 +22,8 @@ static const struct {
               "queue: {depth: integer, max: integer}, limits: Limits}" },
     { "EngineState", "'loading'|'ready'|'failed'|'stopping'" },
     /* generate_defaults_json */
-    { "Defaults", "{negative_prompt?: string, width?: integer, height?: integer, "
+    { "Defaults", "{negative_prompt?: string, scheduler?: {name?: string, ...}, width?: integer, "
+                  "height?: integer, "
                   "num_inference_steps: integer, guidance_scale: number, guidance_rescale: number, "
                   "clip_skip: integer, long_prompt: string, vae_tiling: string}" },
     { "LoadedModel", "{name: string, device: string, dtype: string, activation_dtype: string, "

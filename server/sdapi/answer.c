@@ -18,16 +18,33 @@ static const char *or_empty(const char *text) {
     return text ? text : "";
 }
 
+/* Returns the sampling that drew: the request's, or what the model's default scheduler is called
+ * here. Zeroed if it has no name here. */
+static struct sdapi_sampling used_sampling(const struct sdapi_answer *answer) {
+    const struct resolved_request *drawn = answer->drawn->request;
+    struct sdapi_sampling sampling = answer->request->sampling;
+    if (!sdapi_sampling_of(&drawn->scheduler, &sampling))
+        sampling = (struct sdapi_sampling){ 0 };
+    return sampling;
+}
+
+static const char *sampler_name(const struct sdapi_answer *answer) {
+    const struct sdapi_sampler *sampler = used_sampling(answer).sampler;
+    return sampler ? sampler->name
+                   : scheduler_get_info(answer->drawn->request->scheduler.kind)->display_name;
+}
+
 /* Returns the parameters that AUTOMATIC1111 calls "extra_generation_params". Its infotext has them
  * after the other parameters. */
 static json_t *extra_json(const struct sdapi_answer *answer) {
     const struct sdapi_request *request = answer->request;
     const struct sdapi_inpainting *in = &request->inpainting;
+    const struct sdapi_sampling sampling = used_sampling(answer);
     json_t *extra = json_object();
     bool ok = extra != NULL;
-    if (ok && !request->sampling.sampler->own_timesteps)
-        ok = json_object_set_new(
-                 extra, "Schedule type", json_string(request->sampling.schedule->label)) == 0;
+    if (ok && sampling.sampler && !sampling.sampler->own_timesteps)
+        ok = json_object_set_new(extra, "Schedule type", json_string(sampling.schedule->label)) ==
+             0;
     if (ok && in->given && in->blur_x == in->blur_y)
         ok = json_object_set_new(extra, "Mask blur", json_integer(in->blur_x)) == 0;
     if (ok && in->given && in->invert)
@@ -63,8 +80,7 @@ static void write_parameters(
     const struct sdapi_request *request = answer->request;
     const struct generate_request *asked = &answer->drawn->request->asked;
     const char *schedule = json_string_value(json_object_get(extra, "Schedule type"));
-    fprintf(
-        out, "Steps: %d, Sampler: %s", asked->num_inference_steps, request->sampling.sampler->name);
+    fprintf(out, "Steps: %d, Sampler: %s", asked->num_inference_steps, sampler_name(answer));
     if (schedule)
         fprintf(out, ", Schedule type: %s", schedule);
     fprintf(out,
@@ -165,9 +181,9 @@ static json_t *first_half(const struct sdapi_answer *answer) {
         list_json(answer, negative_item), "seed", seed_item(answer, 0), "all_seeds",
         list_json(answer, seed_item), "subseed", subseed_item(answer, 0), "all_subseeds",
         list_json(answer, subseed_item), "subseed_strength", parameter(answer, "subseed_strength"),
-        "width", asked->width, "height", asked->height, "sampler_name",
-        answer->request->sampling.sampler->name, "cfg_scale", asked->guidance_scale, "steps",
-        asked->num_inference_steps, "batch_size", answer->request->batch_size);
+        "width", asked->width, "height", asked->height, "sampler_name", sampler_name(answer),
+        "cfg_scale", asked->guidance_scale, "steps", asked->num_inference_steps, "batch_size",
+        answer->request->batch_size);
 }
 
 static json_t *second_half(const struct sdapi_answer *answer) {

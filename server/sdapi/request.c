@@ -462,13 +462,21 @@ static void note_given(
         const struct generate_field *f = &generate_fields[id];
         const char *name = f->sdapi ? f->sdapi : f->name;
         const json_t *value = json_object_get(body, name);
-        if (!f->by_model || !json_object_get(fields, name))
+        if (!f->by_model || f->kind == FIELD_OTHER || !json_object_get(fields, name))
             continue;
         if (value && !json_is_null(value))
             generate_field_set_given(f, generate);
         else
             generate->assumed |= UINT64_C(1) << id;
     }
+    static const char *const sampling[] = { "sampler_name", "sampler_index", "scheduler" };
+    bool named = false;
+    for (size_t i = 0; i < sizeof(sampling) / sizeof(sampling[0]); i++) {
+        const json_t *value = json_object_get(body, sampling[i]);
+        named = named || (value && !json_is_null(value));
+    }
+    if (!named)
+        generate->assumed |= UINT64_C(1) << GENERATE_scheduler;
 }
 
 bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,

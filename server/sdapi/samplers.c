@@ -171,6 +171,12 @@ void sdapi_sampling_choose(
     out->kind = sampler->kind;
     if (sampler->takes_eta)
         scheduler_choose(out, OPTION_ETA, eta ? *eta : sampler->default_eta);
+    /* Also switches off the levels that the checkpoint's file asks for. */
+    for (size_t i = 0; i < ARRAY_SIZE(schedules); i++)
+        if (schedules[i].levels != NO_LEVELS &&
+            scheduler_has_option(sampler->kind, schedules[i].levels))
+            scheduler_choose(out, schedules[i].levels,
+                !sampler->own_timesteps && schedules[i].levels == sampling->schedule->levels);
     switch (sampler->kind) {
     case SCHEDULER_DDIM:
     case SCHEDULER_PNDM:
@@ -192,10 +198,33 @@ void sdapi_sampling_choose(
     scheduler_choose(out, OPTION_TIMESTEP_SPACING, sampling->schedule->spacing);
     if (sampling->schedule->spacing == SPACING_LEADING)
         scheduler_choose(out, OPTION_STEPS_OFFSET, 1);
-    if (sampling->schedule->levels != NO_LEVELS)
-        scheduler_choose(out, sampling->schedule->levels, true);
     if (strcmp(sampler->name, "DPM++ 2M SDE Heun") == 0)
         scheduler_choose(out, OPTION_SOLVER_TYPE, SOLVER_HEUN);
+}
+
+/* Returns whether the sampling would draw with this configuration. Eta may differ. */
+static bool draws_as(const struct sdapi_sampling *sampling, const struct scheduler_config *config) {
+    struct scheduler_choice choice;
+    sdapi_sampling_choose(sampling, NULL, &choice);
+    bool same = choice.kind == config->kind;
+    for (int id = 0; same && id < SCHEDULER_OPTION_COUNT; id++) {
+        const struct field *field = &scheduler_options[id].field;
+        same = !choice.given[id] || id == OPTION_ETA ||
+               field_get(field, &choice.values) == field_get(field, &config->values);
+    }
+    return same;
+}
+
+bool sdapi_sampling_of(const struct scheduler_config *config, struct sdapi_sampling *out) {
+    if (draws_as(out, config))
+        return true;
+    for (size_t i = 0; i < ARRAY_SIZE(samplers); i++)
+        for (size_t s = 1; s < ARRAY_SIZE(schedules); s++) {
+            *out = (struct sdapi_sampling){ &samplers[i], &schedules[s] };
+            if (goes_with(config->kind, out->schedule) && draws_as(out, config))
+                return true;
+        }
+    return false;
 }
 
 /* --- listing --- */

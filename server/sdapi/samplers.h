@@ -51,6 +51,10 @@ bool sdapi_sampling_find(const char *sampler, const char *schedule, struct sdapi
 void sdapi_sampling_choose(
     const struct sdapi_sampling *sampling, const double *eta, struct scheduler_choice *out);
 
+/* Finds the sampler and the schedule that draw with this configuration: those in *sampling if they
+ * do, else the first that do. Returns false if AUTOMATIC1111 has none. */
+bool sdapi_sampling_of(const struct scheduler_config *config, struct sdapi_sampling *sampling);
+
 /* Return the answers of GET /sdapi/v1/samplers and /schedulers; NULL when memory is short. */
 json_t *sdapi_samplers_json(void);
 json_t *sdapi_schedules_json(void);

@@ -4,7 +4,7 @@ import { announce, button, bytes, element, freshId, takeFiles } from "./dom.js";
 import { control, showFault } from "./fields.js";
 import { makeTar } from "./tar.js";
 
-const SENT = { "image/png": "png", "image/jpeg": "jpg" };
+const SENT = { "image/png": "png", "image/jpeg": "jpg", "image/webp": "webp" };
 const stemOf = (name) => name.replace(/\.[^.]*$/, "");
 
 /* Letters that every archive and every file system takes, each name once. */

@@ -24,7 +24,7 @@ static double value_of(const char *text, const char *series) {
 
 static double rendered(const char *series) {
     size_t size;
-    char *text = metrics_render(&size);
+    char *text = metrics_render(NULL, &size);
     CHECK(text && strlen(text) == size, "as long as it says");
     const double value = text ? value_of(text, series) : NAN;
     free(text);
@@ -50,35 +50,38 @@ static void no_count_is_lost_between_threads(void) {
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     const double all = THREADS * ROUNDS;
-    CHECK(rendered("sd_unet_rows_total") == 3 * all, "%g", rendered("sd_unet_rows_total"));
-    CHECK(rendered("sd_vae_seconds_count") == all, "%g", rendered("sd_vae_seconds_count"));
-    CHECK_NEAR(rendered("sd_vae_seconds_sum"), all * 10.001, 1e-6);
-    CHECK(rendered("sd_vae_seconds_bucket{le=\"0.001\"}") == 0, "none below 1 ms");
-    CHECK(rendered("sd_vae_seconds_bucket{le=\"0.0025\"}") == all / 2, "half at 2 ms");
-    CHECK(rendered("sd_vae_seconds_bucket{le=\"10\"}") == all / 2, "half above 10 s");
-    CHECK(rendered("sd_vae_seconds_bucket{le=\"30\"}") == all, "all below 30 s");
-    CHECK(rendered("sd_vae_seconds_bucket{le=\"+Inf\"}") == all, "all");
-    CHECK(rendered("sd_batch_distinct_loras_bucket{le=\"1\"}") == all / 2, "ends are inclusive");
-    CHECK(rendered("sd_lora_requests_total{lora=\"snow\"}") == all / 2, "snow");
-    CHECK(rendered("sd_lora_requests_total{lora=\"ink\"}") == all / 2, "ink");
+    CHECK(
+        rendered("latentd_unet_rows_total") == 3 * all, "%g", rendered("latentd_unet_rows_total"));
+    CHECK(
+        rendered("latentd_vae_seconds_count") == all, "%g", rendered("latentd_vae_seconds_count"));
+    CHECK_NEAR(rendered("latentd_vae_seconds_sum"), all * 10.001, 1e-6);
+    CHECK(rendered("latentd_vae_seconds_bucket{le=\"0.001\"}") == 0, "none below 1 ms");
+    CHECK(rendered("latentd_vae_seconds_bucket{le=\"0.0025\"}") == all / 2, "half at 2 ms");
+    CHECK(rendered("latentd_vae_seconds_bucket{le=\"10\"}") == all / 2, "half above 10 s");
+    CHECK(rendered("latentd_vae_seconds_bucket{le=\"30\"}") == all, "all below 30 s");
+    CHECK(rendered("latentd_vae_seconds_bucket{le=\"+Inf\"}") == all, "all");
+    CHECK(
+        rendered("latentd_batch_distinct_loras_bucket{le=\"1\"}") == all / 2, "ends are inclusive");
+    CHECK(rendered("latentd_lora_requests_total{lora=\"snow\"}") == all / 2, "snow");
+    CHECK(rendered("latentd_lora_requests_total{lora=\"ink\"}") == all / 2, "ink");
     printf("compared: %d threads of %d rounds lost nothing\n", THREADS, ROUNDS);
 }
 
 static void a_gauge_is_there_once_it_is_set(void) {
-    CHECK(isnan(rendered("sd_lora_bytes")), "never set: %g", rendered("sd_lora_bytes"));
+    CHECK(isnan(rendered("latentd_lora_bytes")), "never set: %g", rendered("latentd_lora_bytes"));
     size_t size;
-    char *text = metrics_render(&size);
-    CHECK(text && !strstr(text, "sd_lora_bytes"), "nor its head");
+    char *text = metrics_render(NULL, &size);
+    CHECK(text && !strstr(text, "latentd_lora_bytes"), "nor its head");
     free(text);
     metric_set(METRIC_lora_bytes, -5);
-    CHECK(rendered("sd_lora_bytes") == -5, "%g", rendered("sd_lora_bytes"));
-    CHECK(isnan(rendered("sd_train_loss")), "never set: %g", rendered("sd_train_loss"));
+    CHECK(rendered("latentd_lora_bytes") == -5, "%g", rendered("latentd_lora_bytes"));
+    CHECK(isnan(rendered("latentd_train_loss")), "never set: %g", rendered("latentd_train_loss"));
     metric_set_real(METRIC_train_loss, 0.125);
-    CHECK(rendered("sd_train_loss") == 0.125, "%g", rendered("sd_train_loss"));
+    CHECK(rendered("latentd_train_loss") == 0.125, "%g", rendered("latentd_train_loss"));
     metric_set(METRIC_gpu_memory_bytes_weights, INT64_C(1) << 40);
-    CHECK(rendered("sd_gpu_memory_bytes{kind=\"weights\"}") == ldexp(1, 40), "2^40");
-    text = metrics_render(&size);
-    CHECK(text && strstr(text, "# HELP sd_gpu_memory_bytes Memory of the accelerator.\n"),
+    CHECK(rendered("latentd_gpu_memory_bytes{kind=\"weights\"}") == ldexp(1, 40), "2^40");
+    text = metrics_render(NULL, &size);
+    CHECK(text && strstr(text, "# HELP latentd_gpu_memory_bytes Memory of the accelerator.\n"),
         "the family's help, though its first series is not set");
     free(text);
 }
@@ -87,9 +90,9 @@ static void odd_values_do_no_harm(void) {
     metric_observe(METRIC_png_seconds, NAN);
     metric_observe(METRIC_png_seconds, -1);
     metric_observe(METRIC_png_seconds, INFINITY);
-    CHECK(rendered("sd_png_seconds_count") == 3, "counted");
-    CHECK(rendered("sd_png_seconds_bucket{le=\"0.001\"}") == 2, "NaN and negative as 0");
-    CHECK_NEAR(rendered("sd_png_seconds_sum"), 1e9, 1);
+    CHECK(rendered("latentd_png_seconds_count") == 3, "counted");
+    CHECK(rendered("latentd_png_seconds_bucket{le=\"0.001\"}") == 2, "NaN and negative as 0");
+    CHECK_NEAR(rendered("latentd_png_seconds_sum"), 1e9, 1);
 }
 
 static void steps_are_told_apart_by_their_rows(void) {
@@ -109,27 +112,55 @@ static void steps_are_told_apart_by_their_rows(void) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         CHECK(metric_step_seconds(cases[i].rows) == cases[i].metric, "%d rows", cases[i].rows);
     metric_observe(metric_step_seconds(4), 0.3);
-    CHECK(rendered("sd_step_seconds_bucket{rows=\"3-4\",le=\"0.5\"}") == 1, "its label");
-    CHECK(rendered("sd_step_seconds_count{rows=\"3-4\"}") == 1, "its count");
+    CHECK(rendered("latentd_step_seconds_bucket{rows=\"3-4\",le=\"0.5\"}") == 1, "its label");
+    CHECK(rendered("latentd_step_seconds_count{rows=\"3-4\"}") == 1, "its count");
+}
+
+/* A picture of 25 steps takes 0.5 s on a GPU and 200 s on a CPU; quantiles need ends around both.
+ */
+static void buckets_fit_what_they_hold(void) {
+    metric_observe(METRIC_request_seconds, 0.5);
+    metric_observe(METRIC_request_seconds, 200);
+    metric_observe(METRIC_request_seconds, 1500);
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"0.25\"}") == 0, "none within 0.25 s");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"0.5\"}") == 1, "one within 0.5 s");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"120\"}") == 1, "one within 2 minutes");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"300\"}") == 2, "two within 5 minutes");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"1200\"}") == 2, "two within 20 minutes");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"1800\"}") == 3, "all within 30 minutes");
+}
+
+static void put_more(FILE *out) {
+    metrics_put_head(out, "more_total", "Of a caller's own.", "counter");
+    fputs("more_total 4\n", out);
+}
+
+static void a_caller_adds_families(void) {
+    static const char expected[] =
+        "\n# HELP more_total Of a caller's own.\n# TYPE more_total counter\nmore_total 4\n";
+    size_t size;
+    char *text = metrics_render(put_more, &size);
+    CHECK(text && strstr(text, expected), "behind the others");
+    free(text);
 }
 
 static void names_are_escaped_and_bounded(void) {
     char name[32];
     metric_add_lora_request("a\"b\\c\nd");
-    CHECK(rendered("sd_lora_requests_total{lora=\"a\\\"b\\\\c\\nd\"}") == 1, "escaped");
+    CHECK(rendered("latentd_lora_requests_total{lora=\"a\\\"b\\\\c\\nd\"}") == 1, "escaped");
     for (int i = 0; i < 2 * METRICS_LORAS_MAX; i++) {
         snprintf(name, sizeof(name), "lora-%d", i);
         metric_add_lora_request(name);
     }
     size_t size;
     int series = 0;
-    char *text = metrics_render(&size);
-    for (const char *p = text; p && (p = strstr(p, "\nsd_lora_requests_total{")); p++)
+    char *text = metrics_render(NULL, &size);
+    for (const char *p = text; p && (p = strstr(p, "\nlatentd_lora_requests_total{")); p++)
         series++;
-    CHECK(series == METRICS_LORAS_MAX + 1, "%d series", series);
+    CHECK(series == METRICS_LORAS_MAX, "%d series", series);
     free(text);
-    CHECK(rendered("sd_lora_requests_total{lora=\"\"}") == METRICS_LORAS_MAX + 3, "the others: %g",
-        rendered("sd_lora_requests_total{lora=\"\"}"));
+    const double others = rendered("latentd_lora_requests_other_total");
+    CHECK(others == METRICS_LORAS_MAX + 3, "the others: %g", others);
 }
 
 int main(void) {
@@ -137,6 +168,8 @@ int main(void) {
     a_gauge_is_there_once_it_is_set();
     odd_values_do_no_harm();
     steps_are_told_apart_by_their_rows();
+    buckets_fit_what_they_hold();
+    a_caller_adds_families();
     names_are_escaped_and_bounded();
     return check_done();
 }

@@ -79,6 +79,9 @@ def wrong_command_lines():
         (["serve", "--model", "fake", *JOBS, "--training-share", "nan"], "--training-share: nan is not allowed; a number"),
         (["serve", "--model", "fake", "--cache-max-bytes", "-1"], "--cache-max-bytes: -1 is not allowed; an integer from"),
         (["serve", "--model", "fake", "--cache-max-bytes", "1e9"], "--cache-max-bytes: 1e9 is not allowed"),
+        *((["serve", "--model", "fake", "--public-url", url], f"--public-url: {url} is not allowed; http:// or https://")
+          for url in ("sd.example", "ftp://sd.example", "https://", "https:///sd", "https://sd.example/",
+                      "https://sd.example/?a", "https://sd.example/a b", "https://sd.example/a/")),
         (["generate", "--model", "fake", "-o", "x.png"], "--prompt-file FILE and --prompt-embeds FILE is required"),
         (["generate", "--model", "fake", "-o", "x.png", "--prompt", "a", "--prompt-file", "b"],
          "one of --prompt TEXT, --prompt-file FILE"),
@@ -107,6 +110,28 @@ def wrong_command_lines():
         r = run(*args)
         check(r.returncode == 2 and words in r.stderr, f"{args}: {r.returncode} {r.stderr}")
     print(f"{len(rows)} wrong command lines")
+
+
+def names_that_are_taken():
+    """A served name is the name of nothing else."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(folder + "/models/anime/v3/unet")
+        os.mkdir(folder + "/loras")
+        for file in ("loras/snow.safetensors", "models/old.safetensors", "models/anime/v3/unet/config.json",
+                     "models/anime/v3/unet/weights.safetensors"):
+            open(f"{folder}/{file}", "w").close()
+        for names, words in ((["a:b"], "a:b is not allowed; a name of 1 to 255 ASCII characters without a colon"),
+                             ([""], "a name of 1 to 255"), (["x" * 256], "a name of 1 to 255"), ([" x"], "a name of 1"),
+                             (["\t"], "a name of 1 to 255"), (["\u00e9"], "a name of 1 to 255"),
+                             (["sd15"], "sd15 is not allowed; a name of nothing else: the checkpoint has this name"),
+                             (["fake"], "the checkpoint has this name"), (["dall-e-2", "dall-e-2"], "given twice"),
+                             (["dall-e-2", "snow"], "an adapter in --lora-dir has this name"),
+                             (["old"], "a checkpoint in --model-root has this name"),
+                             (["anime/v3"], "a checkpoint in --model-root has this name")):
+            r = run("serve", "--model", "fake", "--listen", "127.0.0.1:0", "--lora-dir", folder + "/loras",
+                    "--model-root", folder + "/models", *(f"--served-model-name={name}" for name in names))
+            check(r.returncode == 2 and "--served-model-name: " in r.stderr and words in r.stderr,
+                  f"{names}: {r.returncode} {r.stderr}")
 
 
 def pictures():
@@ -314,6 +339,7 @@ def a_daemon_needs_no_output():
 
 help_and_version()
 wrong_command_lines()
+names_that_are_taken()
 pictures()
 places()
 places_that_cannot_be()

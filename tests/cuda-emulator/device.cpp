@@ -1,4 +1,4 @@
-/* The device that is played, its memory and its errors. */
+/* The emulated device, its memory and its errors. */
 #include "tests/cuda-emulator/memory.h"
 #include "tests/cuda-emulator/runtime.h"
 
@@ -23,7 +23,8 @@ static struct {
 
 static std::map<const char *, size_t> pinned;
 
-/* "NAME,NTH,ERROR" with an optional ",sticky", as emulator_fail's arguments. */
+/* Injects the fault of CUDA_EMULATOR_FAIL: "NAME,NTH,ERROR" with an optional ",sticky", the
+ * arguments of emulator_fail. */
 static void plant_fault(const char *text) {
     static char name[64];
     int nth = 0, error = 0;

@@ -18,25 +18,26 @@
 #define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
 #endif
 
-/* The device's address space. Every allocation ends at most 255 bytes before a page that nobody may
- * touch, the rest holds guard bytes; freed space is not used again before the end was reached. */
+/* The device's address space. Every allocation ends at most 255 bytes before a page that cannot be
+ * accessed; the rest of its last page holds guard bytes. Freed addresses are used again only when
+ * the end of the space was reached. */
 static const size_t SPACE = (size_t)64 << 30;
 static const size_t PAGE = 4096;
 static const unsigned char GUARD = 0xfe;
-/* At each end of freed memory, as far as the sanitizer is told. */
+/* How many bytes at each end of freed memory are marked for AddressSanitizer. */
 static const size_t SHADOWED = (size_t)1 << 16;
 
 struct allocation {
     unsigned char *data;
-    size_t bytes, pages; /* pages in bytes, from the key of the map on */
+    size_t bytes, pages; /* pages: size of its pages in bytes, from the map's key on */
 };
 
 static struct {
     unsigned char *base;
-    size_t next; /* where the next allocation is tried */
+    size_t next; /* where to look for the next place */
     size_t used, total;
-    std::map<unsigned char *, struct allocation> blocks; /* by first page */
-    const struct allocation *recent;                     /* of blocks, or NULL */
+    std::map<unsigned char *, struct allocation> blocks; /* by address of the first page */
+    const struct allocation *recent;                     /* the allocation found last, or NULL */
 } device;
 
 static size_t round_up(size_t n, size_t unit) {
@@ -89,7 +90,8 @@ static bool open_space(void) {
     return true;
 }
 
-/* The first free place for so many bytes from device.next on, or from the start; NULL if none. */
+/* Finds free space of `pages` bytes, from device.next on and then from the start. Returns NULL if
+ * there is none. */
 static unsigned char *find_place(size_t pages) {
     for (int turn = 0; turn < 2; turn++) {
         unsigned char *at = device.base + (turn ? 0 : device.next);
@@ -103,8 +105,9 @@ static unsigned char *find_place(size_t pages) {
     return NULL;
 }
 
-/* Memory full of poison. Pages that nobody writes are those of one file: most of a large block is
- * never touched, and filling it would be most of the work of a test that allocates many. */
+/* Maps memory full of poison. Pages that were never written share the pages of one file: most of a
+ * large block is never touched, and filling it would take most of the time of a test with many
+ * allocations. */
 static bool map_poison(unsigned char *first, size_t pages) {
     static const size_t FILE_BYTES = (size_t)4 << 20;
     static int file = -1;
@@ -162,14 +165,14 @@ static void check_guards(unsigned char *first, const struct allocation &a, const
 
 void emulator_device_check(const char *after) {
 #if EMULATOR_ASAN
-    (void)after; /* the access itself was reported */
+    (void)after; /* the sanitizer has already reported the access */
 #else
     for (auto &block : device.blocks)
         check_guards(block.first, block.second, after);
 #endif
 }
 
-/* The allocation that holds the byte, or NULL. Mostly the one that held the last. */
+/* Returns the allocation that contains the byte, or NULL. Tries the allocation found last first. */
 static const struct allocation *find(const void *pointer) {
     unsigned char *p = (unsigned char *)pointer;
     const struct allocation *recent = device.recent;
@@ -196,7 +199,8 @@ bool emulator_device_free(void *pointer) {
     device.used -= a->bytes;
     mmap(
         first, a->pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    /* For the sanitizer's words; further inside the hardware refuses an access. */
+    /* AddressSanitizer describes accesses near the ends; the pages in between cannot be accessed
+     * anyway. */
     const size_t end = a->pages < SHADOWED ? a->pages : SHADOWED;
     ASAN_POISON_MEMORY_REGION(first, end);
     ASAN_POISON_MEMORY_REGION(first + a->pages - end, end);
@@ -262,7 +266,7 @@ size_t emulator_allocations(void) {
 static const size_t SHARED_GUARD = 1024;
 
 static struct {
-    unsigned char *memory; /* guard, bytes, guard */
+    unsigned char *memory; /* guard bytes, the memory, guard bytes */
     size_t bytes;
 } shared[EMULATOR_MAX_CLUSTER];
 
@@ -284,7 +288,8 @@ unsigned char *emulator_shared_enter(unsigned rank, size_t bytes) {
     return data;
 }
 
-/* Another block of the cluster that reads it now would read a block that is gone. */
+/* From here on, a read by another block of the cluster would read the memory of a block that has
+ * exited, so it is poisoned. */
 void emulator_shared_leave(unsigned rank) {
     unsigned char *data = shared[rank].memory + SHARED_GUARD;
     memset(data, EMULATOR_POISON, shared[rank].bytes);

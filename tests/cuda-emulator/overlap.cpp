@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const size_t PAGE = 4096, TOGETHER = 16 * PAGE; /* kept at a time */
+static const size_t PAGE = 4096, TOGETHER = 16 * PAGE; /* bytes that are saved at a time */
 static const size_t POOL = (size_t)4 << 30;            /* address space, not memory */
 
 struct page {
     unsigned char *at;
-    unsigned char *before; /* the kernel ahead ran */
+    unsigned char *before; /* contents before the first kernel ran */
     unsigned char *after;
 };
 
@@ -21,13 +21,13 @@ static struct {
     bool watching, hiding, open;
     unsigned char *pool;
     size_t used;
-    struct page *pages; /* in a pool of its own */
+    struct page *pages; /* in memory of its own */
     size_t count;
     struct sigaction previous;
 } writes;
 
-/* Not memcpy: a sanitizer's would look at the guards around allocations, which are in these pages.
- */
+/* Used instead of memcpy: a sanitizer's memcpy would check the guards around allocations, which lie
+ * in these pages. */
 static void copy(void *to, const void *from, size_t bytes) {
     asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes)::"memory");
 }
@@ -40,7 +40,7 @@ static unsigned char *reserve(size_t bytes) {
     return (unsigned char *)p;
 }
 
-/* The pages around `at` are kept, and may be written from now on. */
+/* Saves the pages around `at` and makes them writable. */
 static void keep(unsigned char *at, unsigned char *first, size_t bytes) {
     const size_t from = (size_t)(at - first) / TOGETHER * TOGETHER;
     const size_t end = from + TOGETHER < bytes ? from + TOGETHER : bytes;
@@ -65,7 +65,7 @@ static void on_fault(int, siginfo_t *info, void *) {
         return keep(at, first, bytes);
     if (device && writes.hiding)
         emulator_die("device memory is written before griddepcontrol_wait");
-    sigaction(SIGSEGV, &writes.previous, NULL); /* which sees it again */
+    sigaction(SIGSEGV, &writes.previous, NULL); /* the earlier handler sees the fault again */
 }
 
 static void open_pools(void) {

@@ -26,8 +26,8 @@ typedef std::function<void()> work;
 
 struct node {
     cudaGraphNodeType type;
-    const void *function; /* of a kernel */
-    bool overlaps;        /* launched to overlap the kernel ahead */
+    const void *function; /* of a kernel node */
+    bool overlaps;        /* launched to overlap the previous kernel */
     work run;
 };
 
@@ -44,7 +44,8 @@ struct capture {
     CUgraph_st *graph;
     CUstream_st *origin;
     std::set<CUstream_st *> streams;
-    std::set<CUstream_st *> unjoined; /* forked, and no event of theirs was waited for since */
+    /* Streams that have joined the capture, and for whose events no stream has waited since. */
+    std::set<CUstream_st *> unjoined;
     enum cudaStreamCaptureMode mode;
     std::thread::id thread;
     bool invalid;
@@ -52,21 +53,21 @@ struct capture {
 
 struct item {
     struct node node;
-    CUevent_st *wait; /* may not start before this event has seen `ticket` */
+    CUevent_st *wait; /* the work may not start before this event has completed `ticket` */
     uint64_t ticket;
 };
 
 struct CUstream_st {
     std::deque<struct item> queue;
     std::shared_ptr<struct capture> capture;
-    bool blocking; /* waits for the legacy stream, and is waited for by it */
+    bool blocking; /* waits for the legacy stream, and the legacy stream waits for it */
 };
 
 struct CUevent_st {
-    uint64_t recorded, completed; /* tickets */
+    uint64_t recorded, completed; /* tickets of the last record and of the last completed one */
     std::chrono::steady_clock::time_point time;
     bool timed;
-    std::shared_ptr<struct capture> capture; /* if recorded while capturing */
+    std::shared_ptr<struct capture> capture; /* the capture in which it was recorded, or NULL */
     CUstream_st *captured_in;
 };
 
@@ -88,11 +89,12 @@ static bool can_run(CUstream_st *s) {
     return !i.wait || !events.count(i.wait) || i.wait->completed >= i.ticket;
 }
 
-/* How the kernel that is run next stands to the one ahead of it and the one behind. */
+/* Whether the next kernel first runs without the previous kernel's results (staged), and whether
+ * its own writes are recorded for the kernel after it (watched). */
 static struct { bool staged, watched; } overlap;
 
-/* Keeping one kernel's writes from the next costs time: for every pair of kernels the first times
- * they meet, then now and then. */
+/* Whether to hide this kernel's writes from the next kernel. Hiding takes time. It is done the
+ * first times that a pair of kernels meets, and at random after that. */
 static bool is_worth_watching(const struct node &n, const struct node &behind) {
     static std::map<std::pair<const void *, const void *>, unsigned> met;
     static uint64_t random = 1;
@@ -102,10 +104,10 @@ static bool is_worth_watching(const struct node &n, const struct node &behind) {
     return ++met[std::make_pair(n.function, behind.function)] <= 3 || random >> 60 == 0;
 }
 
-/* Runs what stands in a stream or graph before `behind` (NULL: nothing does yet). Unless that one
- * is the next to run, it is not staged. */
+/* Runs a node. `behind` is the node after it in its stream or graph (NULL: none yet). A kernel is
+ * staged only if it is run directly after its watched predecessor. */
 static void run_node(struct node &n, const struct node *behind) {
-    static const struct node *expected; /* its predecessor was watched and has just run */
+    static const struct node *expected; /* a node whose predecessor was watched and has just run */
     const bool watched = behind && is_worth_watching(n, *behind);
     overlap.staged = n.overlaps && expected == &n;
     overlap.watched = watched;
@@ -124,7 +126,7 @@ static void run_front(CUstream_st *s) {
     s->queue.pop_front();
 }
 
-/* Runs queued work, of any stream, until `done`. */
+/* Runs queued work of any stream until `done` returns true. */
 static void run_until(const std::function<bool()> &done) {
     while (!done()) {
         std::vector<CUstream_st *> able;
@@ -150,7 +152,8 @@ static bool runs_at_once(void) {
     return text && *text == '1';
 }
 
-/* The legacy stream would wait for what blocking streams capture, which never runs. */
+/* Whether work on the legacy stream invalidates a capture: it would wait for captured work of
+ * blocking streams, which never runs. */
 static bool legacy_spoils_capture(void) {
     bool any = false;
     for (CUstream_st *s : streams)
@@ -161,10 +164,10 @@ static bool legacy_spoils_capture(void) {
     return any;
 }
 
-/* Queues work, or makes it a node of the graph that the stream records. */
+/* Queues work, or adds it as a node to the graph that the stream captures. */
 static cudaError_t enqueue(cudaStream_t stream, cudaGraphNodeType type, const void *function,
     work run, bool overlaps = false) {
-    if (!stream) { /* the legacy stream waits for all and is waited for by all */
+    if (!stream) { /* the legacy stream waits for all blocking streams, and they wait for it */
         if (legacy_spoils_capture())
             return cudaErrorStreamCaptureImplicit;
         emulator_run_everything();
@@ -188,7 +191,7 @@ static cudaError_t enqueue(cudaStream_t stream, cudaGraphNodeType type, const vo
     return cudaSuccess;
 }
 
-/* Calls that wait are not allowed while anything is captured, and spoil the capture. */
+/* Calls that wait are not allowed during a capture, and invalidate it. */
 static bool spoils_capture(cudaStream_t only) {
     bool any = false;
     for (CUstream_st *s : streams)
@@ -227,7 +230,7 @@ static long kernels_run;
 static std::map<const void *, int> shared_limits; /* set by cudaFuncSetAttribute */
 static std::set<const void *> large_clusters;
 
-/* Whether a kernel may ask for clusters of that size. */
+/* Whether a kernel may use clusters of this size. */
 static bool is_cluster_size(const void *function, dim3 c) {
     const int blocks = (int)(c.x * c.y * c.z);
     return blocks > 0 && blocks <= (large_clusters.count(function) ? 16 : 8) &&
@@ -244,14 +247,14 @@ long emulator_kernels_run(void) {
 
 /* --- kernels that are planted wrong --- */
 
-/* CUDA_EMULATOR_PLANT: what its words say of the kernels that have its name. */
+/* The fault in CUDA_EMULATOR_PLANT, for the kernels whose name begins with `name`. */
 struct plant {
     char kind[16], name[48];
     int every, calls;
 };
 
-/* A process that tunes, or has no choices yet, is spared by "tuned": a candidate that only shows
- * its fault once it was chosen. */
+/* Whether this process runs without the fault. With "tuned", a process that tunes, or that has no
+ * choices yet, does. This imitates a candidate that becomes wrong only after it was chosen. */
 static bool is_spared(const char *when) {
     char line[4096] = "";
     const char *choices = getenv("LATENTD_TUNER_CACHE");
@@ -282,7 +285,7 @@ static struct plant *the_plant(void) {
     return is_there ? &plant : NULL;
 }
 
-/* Behind a kernel that ran. */
+/* Called after a kernel has run. */
 static void apply_plant(const char *name, void *result) {
     struct plant *plant = the_plant();
     if (!plant || !name || strncmp(name, plant->name, strlen(plant->name)) != 0 ||
@@ -291,7 +294,7 @@ static void apply_plant(const char *name, void *result) {
     if (strcmp(plant->kind, "hang") == 0)
         for (;;)
             pause();
-    /* Of the first numbers, whatever their dtype, the exponent. */
+    /* Changes the exponent of the first numbers, whatever their dtype is. */
     if (result) {
         ((unsigned char *)result)[1] ^= 0x20;
         ((unsigned char *)result)[3] ^= 0x20;
@@ -323,7 +326,7 @@ cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *functi
     const bool clustered = c.x * c.y * c.z != 1;
     if ((clustered || shape.programmatic) && emulator_capability() < 90)
         return emulator_error(cudaErrorNotSupported);
-    /* Without griddepcontrol nothing would wait for the kernel before it. */
+    /* Without griddepcontrol, nothing would make the kernel wait for the previous one. */
     if (shape.programmatic && emulator_code() < 90)
         emulator_die("%s is for sm_%d and cannot overlap the kernel before it",
             name ? name : "a kernel", emulator_code());
@@ -380,7 +383,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     return cudaSuccess;
 }
 
-/* Eight parts of the chip hold a cluster each, if it is not larger than they are. */
+/* Returns the number of clusters that an H100 runs at once. */
 cudaError_t cudaOccupancyMaxActiveClusters(
     int *clusters, const void *function, const cudaLaunchConfig_t *config) {
     EMULATOR_CALL("cudaOccupancyMaxActiveClusters");
@@ -395,7 +398,8 @@ cudaError_t cudaOccupancyMaxActiveClusters(
     if (emulator_capability() < 90 || (int)config->dynamicSmemBytes > shared ||
         (cluster.x * cluster.y * cluster.z > 8 && !large_clusters.count(function)))
         return emulator_error(cudaErrorInvalidClusterSize);
-    /* Clusters by their size, as an H100 answered or, of those not asked for, as its times tell. */
+    /* By the size of a cluster, as an H100 reported them. Sizes that it was not asked for are
+     * derived from measured times. */
     static const int active[] = { 0, 132, 66, 42, 30, 23, 19, 16, 15, 10, 8, 8, 7, 7, 7, 7, 7 };
     const int size = (int)(cluster.x * cluster.y * cluster.z);
     const int blocks = (228 << 10) / (int)(config->dynamicSmemBytes + 1024);
@@ -405,7 +409,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(
 
 /* ---- copies ---- */
 
-/* Whether both ends lie where the kind says, wholly inside one allocation. */
+/* Whether both addresses are of the kind that `kind` names, each inside one allocation. */
 static bool copy_is_right(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     const bool to_device = emulator_in_device_space(to);
     const bool from_device = emulator_in_device_space(from);
@@ -435,7 +439,7 @@ cudaError_t cudaMemcpyAsync(
     const bool capturing = stream && streams.count(stream) && stream->capture;
     const bool from_pageable = !emulator_in_device_space(from) && !emulator_is_pinned(from);
     const bool to_pageable = !emulator_in_device_space(to) && !emulator_is_pinned(to);
-    if (from_pageable && !capturing) { /* staged before the call returns */
+    if (from_pageable && !capturing) { /* copied to a staging buffer before the call returns */
         auto staged = std::make_shared<std::string>((const char *)from, bytes);
         return emulator_error(enqueue(stream, cudaGraphNodeTypeMemcpy, NULL,
             [to, staged] { memcpy(to, staged->data(), staged->size()); }));
@@ -537,7 +541,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
         return emulator_error(cudaErrorInvalidResourceHandle);
     if (spoils_capture(stream))
         return emulator_error(cudaErrorStreamCaptureUnsupported);
-    /* Somebody who asks again and again shall get there. */
+    /* A query makes progress, so that a loop of queries ends. */
     if (can_run(stream))
         run_front(stream);
     return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
@@ -607,8 +611,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-/* What asking an event, or waiting for it, fails with: one that was recorded in a capture tells
- * nothing, and spoils the capture; of others a thread that captures may not ask. */
+/* Returns the error of querying an event or waiting for it. If the event was recorded in a capture,
+ * there is no result, and the capture becomes invalid. Other events may not be queried by a thread
+ * that captures. */
 static cudaError_t event_refusal(cudaEvent_t event) {
     if (!events.count(event))
         return cudaErrorInvalidResourceHandle;
@@ -752,7 +757,8 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     EMULATOR_CALL("cudaGraphLaunch");
-    /* The nodes as they are now: an update or destroy does not reach work that is queued. */
+    /* Copies the nodes: a later update or destroy of the graph must not change work that is
+     * queued. */
     auto nodes = std::make_shared<std::vector<struct node>>(exec->nodes);
     return emulator_error(enqueue(stream, cudaGraphNodeTypeGraph, NULL, [nodes] {
         for (size_t i = 0; i < nodes->size(); i++)

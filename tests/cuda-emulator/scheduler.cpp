@@ -19,7 +19,7 @@
 
 #if EMULATOR_ASAN
 #include <sanitizer/common_interface_defs.h>
-/* What instrumented code asks at the start of a function: the option of this name. */
+/* Instrumented code reads this at the start of each function. It is the option of this name. */
 extern "C" int __asan_option_detect_stack_use_after_return;
 static const size_t STACK_BYTES = 256 << 10;
 #else
@@ -27,7 +27,8 @@ static const size_t STACK_BYTES = 64 << 10;
 #endif
 static const size_t STACK_GUARD = 4096;
 
-/* A place to continue: a stack pointer, and what AddressSanitizer wants to know of the stack. */
+/* A place at which to continue: a stack pointer, and what AddressSanitizer must know about the
+ * stack. */
 struct context {
     void *sp;
     void *fake_stack;
@@ -35,17 +36,18 @@ struct context {
     size_t size;
 };
 
-/* Stacks are kept for the next block: a fiber that is done waits in its loop for more. */
+/* Fibers and their stacks are reused for the next block: a fiber that has finished waits in its
+ * loop. */
 struct fiber {
     struct context context;
     struct emulator_thread thread;
     bool started;
 };
 
-/* A warp operation for which not all lanes of its mask have come. */
+/* A warp operation at which some lanes of its mask have not arrived yet. */
 struct operation {
     unsigned mask, arrived;
-    int lane; /* the first that came: it says which operation */
+    int lane; /* the lane that arrived first; its operation counts */
 };
 
 struct warp {
@@ -54,7 +56,7 @@ struct warp {
     int place;     /* in `busy`, or -1 */
     unsigned live; /* lanes that exist and have not exited */
     int operation_count;
-    struct operation operations[32]; /* of disjoint masks */
+    struct operation operations[32]; /* with disjoint masks */
 };
 
 struct emulator_thread *emulator_current;
@@ -63,7 +65,7 @@ uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
 struct machine {
-    std::vector<struct fiber *> fibers; /* by slot; only the first `threads` are in use */
+    std::vector<struct fiber *> fibers; /* by slot; this run uses only the first `threads` */
     std::vector<struct warp> warps;
     std::vector<int> busy;    /* warps with ready threads */
     std::vector<int> polling; /* slots */
@@ -71,9 +73,9 @@ struct machine {
     struct emulator_block blocks[EMULATOR_MAX_CLUSTER];
     unsigned block_count;
     int threads, threads_per_block, warps_per_block, live;
-    int warp_ahead; /* the warp that goes on while it can, or -1 */
+    int warp_ahead; /* the warp that runs as long as it can, or -1 */
     bool keep_ahead;
-    bool staged; /* the writes of the kernel ahead are hidden */
+    bool staged; /* the writes of the previous kernel are hidden */
     bool fake_stacks;
     struct context main;
     const std::function<void()> *kernel;
@@ -87,7 +89,8 @@ struct machine {
 static struct machine &run = *new machine();
 
 extern "C" void emulator_switch(void **from, void *to);
-/* Saves what the ABI lets a callee keep, changes stacks, and returns on the other one. */
+/* Saves the registers that the ABI requires a function to preserve, switches stacks, and returns on
+ * the other stack. */
 asm(".text\n"
     ".globl emulator_switch\n"
     ".type emulator_switch, @function\n"
@@ -137,7 +140,7 @@ void emulator_die(const char *format, ...) {
     abort();
 }
 
-/* Every place where threads wait, once, with its first thread. */
+/* Prints every place where threads wait once, with the first thread that waits there. */
 [[noreturn]] static void report_deadlock(void) {
     fflush(stdout);
     fprintf(stderr, "cuda-emulator: deadlock: no thread can go on\n");
@@ -166,8 +169,8 @@ void emulator_die(const char *format, ...) {
 
 static void switch_context(struct context *from, struct context *to) {
 #if EMULATOR_ASAN
-    /* Without fake stacks (detect_stack_use_after_return=0) the sanitizer would only learn where
-     * the stack is, to name it in a report; telling it costs more than the switch. */
+    /* Without fake stacks (detect_stack_use_after_return=0) the sanitizer would use the stack's
+     * address only to name it in a report. Telling it takes longer than the switch itself. */
     if (run.fake_stacks) {
         __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->size);
         emulator_switch(&from->sp, to->sp);
@@ -193,7 +196,7 @@ static void make_ready(struct emulator_thread *t) {
     }
 }
 
-/* The warp of the thread that stops goes on, mostly: its stacks are in the cache. */
+/* Chooses a ready thread. Usually it is one of the same warp, whose stacks are in the cache. */
 static struct emulator_thread *take_ready(const struct emulator_thread *from) {
     int index = run.keep_ahead ? run.warp_ahead : from ? from->slot / 32 : -1;
     if (index < 0 || !run.warps[index].ready_count || (!run.keep_ahead && emulator_random(32) == 0))
@@ -241,7 +244,7 @@ bool emulator_is_staged(void) {
     return run.staged;
 }
 
-/* The kernel ahead has ended. */
+/* Ends the stage: the previous kernel's writes become visible. */
 static void end_stage(void) {
     run.staged = false;
     emulator_writes_show();
@@ -249,7 +252,8 @@ static void end_stage(void) {
         emulator_writes_watch();
 }
 
-/* Leaves the current thread, whose state is set, for another one; comes back when it is chosen. */
+/* Switches from the current thread, whose state is already set, to another one. Returns when the
+ * current thread is chosen again. */
 static void run_another(void) {
     struct emulator_thread *from = emulator_current;
     for (;;) {
@@ -338,7 +342,8 @@ static void arrive(int id, int threads, const char *what, const char *file, int 
     struct emulator_barrier *b = &block->barriers[id];
     if (b->arrived && b->expected != threads)
         emulator_die("%s: barrier %d is for %d threads and for %d", what, id, b->expected, threads);
-    /* Named barriers join different places on purpose; __syncthreads must be the same for all. */
+    /* A named barrier may join different places in the source; __syncthreads must be at the same
+     * place for all threads. */
     if (b->arrived && threads < 0 &&
         (b->line != line || (b->file != file && strcmp(b->file, file))))
         emulator_die("divergent barrier: %s at %s:%d, but other threads wait at %s:%d", what, file,
@@ -367,7 +372,8 @@ int emulator_block_count(int value, const char *what, const char *file, int line
     struct emulator_barrier *b = &emulator_current->block->barriers[0];
     b->count += value;
     emulator_block_barrier(0, -1, what, file, line);
-    /* Nobody can complete the next one before this thread has arrived there. */
+    /* The next barrier cannot complete before this thread arrives at it, so the result is still
+     * valid. */
     return b->result;
 }
 
@@ -428,7 +434,8 @@ unsigned emulator_live_lanes(void) {
         other->mask, other->file, other->line);
 }
 
-/* The operation in which the current thread now is one of those that have come. */
+/* Finds the operation that the current thread takes part in, or adds one, and records its
+ * arrival. */
 static struct operation *join_operation(struct warp *w) {
     const struct emulator_thread *me = emulator_current;
     const unsigned mine = 1u << me->lane;
@@ -442,7 +449,8 @@ static struct operation *join_operation(struct warp *w) {
             o->arrived |= mine;
             return o;
         }
-        /* Who waits for this lane, and it for them, but elsewhere, waits for ever. */
+        /* This lane and another one wait for each other in different operations, so both would wait
+         * for ever. */
         if (o->mask & mine && o->arrived & me->mask)
             die_of_mixed_lanes(first);
     }
@@ -487,7 +495,7 @@ void emulator_warp(emulator_warp_function function, const char *what, unsigned m
 
 /* ---- the life of a fiber ---- */
 
-/* A block ends: who arrived at a barrier has been waited for. */
+/* At the end of a block, no barrier may have arrivals that no thread waits for. */
 static void barriers_leave(const struct emulator_block *block) {
     for (int id = 1; id < EMULATOR_NAMED_BARRIERS; id++) {
         const struct emulator_barrier *b = &block->barriers[id];
@@ -502,7 +510,7 @@ static void leave(struct emulator_thread *t) {
     t->state = EMULATOR_EXITED;
     t->block->live--;
     run.live--;
-    if (t->cluster_phase > run.cluster_generation) /* threads that are gone count as arrived */
+    if (t->cluster_phase > run.cluster_generation) /* a thread that has exited counts as arrived */
         run.cluster_arrived--;
     emulator_copies_exit(t);
     struct warp *w = &run.warps[t->slot / 32];
@@ -543,9 +551,9 @@ static struct fiber *create_fiber(int slot) {
         emulator_die("no memory for the stack of thread %d", slot);
     f->context.bottom = stack + STACK_GUARD;
     f->context.size = STACK_BYTES - STACK_GUARD;
-    /* Stacks that begin at the same offset in their pages would share few cache sets. */
+    /* If all stacks began at the same offset in their pages, they would share few cache sets. */
     void **top = (void **)(stack + STACK_BYTES - (slot % 64) * 64 - 64);
-    *--top = NULL; /* the ABI wants rsp + 8 to be a multiple of 16 at a function's entry */
+    *--top = NULL; /* the ABI requires rsp + 8 to be a multiple of 16 at a function's entry */
     *--top = (void *)fiber_main;
     for (int i = 0; i < 6; i++)
         *--top = NULL;
@@ -614,7 +622,7 @@ static void run_cluster(uint3 first, bool staged) {
     }
 }
 
-/* Where the host thread that launches has its stack: only the sanitizer asks. */
+/* Finds the stack of the host thread that launches. Only the sanitizer needs it. */
 static void find_main_stack(void) {
 #if EMULATOR_ASAN
     static thread_local const void *bottom;
@@ -668,7 +676,7 @@ void emulator_run(
     }
     find_main_stack();
 
-    /* Clusters in random order: a walk whose step has no factor in common with their number. */
+    /* Clusters run in random order: the walk's step has no common factor with their number. */
     const dim3 c = shape->cluster;
     const uint64_t nx = shape->grid.x / c.x, ny = shape->grid.y / c.y, nz = shape->grid.z / c.z;
     const uint64_t count = nx * ny * nz;

@@ -50,7 +50,7 @@ struct mma_lane {
     const uint32_t *b;
 };
 
-/* out[16][8] = a b, each sum in the order of k. Compiled for wide vectors too. */
+/* out[16][8] = a b, each sum in the order of k. Compiled a second time for wide vectors. */
 template <int K, enum emulator_element E>
 __attribute__((always_inline)) static inline void multiply(
     const uint16_t (&a_bits)[16][K], const uint16_t (&b_bits)[K][8], float (&out)[16][8]) {
@@ -190,7 +190,7 @@ void emulator_cp_async_16(void *shared, const void *global, int bytes) {
     copy_16(copy);
     if (!emulator_has(80))
         return;
-    /* Whoever reads or writes there before the wait shall see it. */
+    /* Poison exposes a read or write before the wait. */
     memset(shared, EMULATOR_POISON, 16);
     c->copies.push_back(copy);
 }

@@ -166,8 +166,8 @@ static void weights_are_their_makers(size_t which) {
     adapter_close(adapter);
 }
 
-/* The factors down and up give the same change as the difference does. Tucker's core is contained
- * in down. */
+/* The scaled product of the factors up and down is the change that adapter_module_add makes.
+ * Tucker's core is contained in down. */
 static void factors_make_the_change(const char *file) {
     struct adapter *adapter = open_adapter(file);
     struct error err = { 0 };

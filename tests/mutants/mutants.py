@@ -12,11 +12,10 @@ Each *.toml beside this file is a list of [[fault]]:
     device = true: the tests are those of the emulated CUDA device
     survives = why no test can catch it; such a fault must survive
 
-First all these tests run without a fault. A test that fails or is skipped then is not used. A fault
-is
-CAUGHT when one of its tests fails, SURVIVED when all pass, STALE when its text does not occur
-exactly once, BROKEN when it does not compile, UNTRIED when none of its tests can be used here. The
-script fails if more than MOST_SURVIVORS faults survive, or if any is stale, broken or untried.
+First all these tests run without a fault. A test that fails or is skipped then is not used. A fault is CAUGHT when one
+of its tests fails, SURVIVED when all pass, STALE when its text does not occur exactly once, BROKEN when it does not
+compile, UNTRIED when none of its tests can be used here. The script fails if more than MOST_SURVIVORS faults survive,
+or if any is stale, broken or untried.
 
 usage: mutants.py FOLDER [--list] [--only WORD]...
 FOLDER keeps the copy and its builds between runs. --list prints all faults and marks the stale

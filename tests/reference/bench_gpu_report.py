@@ -8,8 +8,8 @@ import os
 import re
 import time
 
-# The targets from docs: what is measured, and the values required for shipping, aimed at, and hoped
-# for. name, what, unit, how a value compares, ship, target, stretch
+# The targets. Columns: name, what is measured, unit, how a value compares, and the values required for shipping, aimed
+# at, and hoped for.
 TARGETS = (
     ("T1", "one image, 50 steps: times as fast as torch.compile", "x", ">=", 1.3, 1.8, 2.5),
     ("T1a", "one image, 50 steps, a warm process", "s", "<=", 0.33, 0.25, 0.19),

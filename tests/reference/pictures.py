@@ -141,9 +141,9 @@ def broken():
     good_jpeg = jpeg(Image.fromarray(smooth(37, 27)), quality=90)
     frame = good_jpeg.index(b"\xff\xc0")
     yield "empty.png", b"", "an empty file"
-    yield "text.png", b"not a picture at all", "PNG or JPEG"
+    yield "text.png", b"not a picture at all", "PNG, JPEG or WebP"
     yield "gif.png", b"GIF89a" + bytes(20), "a GIF"
-    yield "webp.jpg", b"RIFF\0\0\0\0WEBPVP8 " + bytes(20), "a WebP picture"
+    yield "webp.jpg", b"RIFF\0\0\0\0WEBPVP8 " + bytes(20), "the WebP is damaged"
     yield "cut.png", good_png[:len(good_png) // 2], "cut short"
     yield "no_end.png", good_png[:-12], "IEND"
     sum_at = good_png.index(b"IDAT") + 9

@@ -87,7 +87,7 @@ def draw_together(d, requests):
     for t in threads:
         t.start()
     while any(t.is_alive() for t in threads):
-        most = max(most, figure(d, "sd_requests_running"))
+        most = max(most, figure(d, "latentd_requests_running"))
         threads[0].join(0.02)
         if not threads[0].is_alive():
             threads.pop(0)
@@ -111,10 +111,10 @@ def company(executable, model, dtype, count, seed):
                 "--log-level", "warning"]) as d:
             requests = mix(count, seed, schedulers_of(d))
             alone = [draw_one(d, r) for r in requests]
-            calls, rows = figure(d, "sd_unet_calls_total"), figure(d, "sd_unet_rows_total")
+            calls, rows = figure(d, "latentd_unet_calls_total"), figure(d, "latentd_unet_rows_total")
             together, most = draw_together(d, requests)
-            calls, rows = (figure(d, "sd_unet_calls_total") - calls,
-                           figure(d, "sd_unet_rows_total") - rows)
+            calls, rows = (figure(d, "latentd_unet_calls_total") - calls,
+                           figure(d, "latentd_unet_rows_total") - rows)
             different = [r for r, a, b in zip(requests, alone, together) if a != b]
             refused = sorted({a[1] for a in alone if a[0] != 200})
             drawn = sum(a[0] == 200 for a in alone)

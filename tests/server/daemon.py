@@ -130,7 +130,7 @@ class Daemon:
     def is_drawing(self, count=1):
         """Waits until the engine is drawing `count` requests. They are no longer waiting, but
         the queue's depth still counts them."""
-        line = f"sd_requests_running {count}"
+        line = f"latentd_requests_running {count}"
         return wait_until(lambda: line in self.get("/metrics").body.decode().split("\n"))
 
     def depth(self):

@@ -1,10 +1,12 @@
 """Runs the examples of README.md and docs/ with the bundled checkpoint, and checks their
 results. usage: documents.py EXECUTABLE MODEL PICTURES [DOCUMENT...] PICTURES: tests/pictures"""
+import base64
 import glob
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import sys
 
@@ -178,6 +180,48 @@ def prompts(page):
     check(len(after["embeddings"]) == 2 and after["skipped"][0]["file"] == "old.pt", f"read again: {after}")
 
 
+def from_container(page, method, path, body=None, **headers):
+    """Sends a request as a container does, by its name for the host."""
+    headers = {"Host": "host.docker.internal:8188", "Content-Type": "application/json", **headers}
+    r = page.daemon.request(method, path, json.dumps(body) if body else None, headers)
+    check(r.status == 200, f"{path}: {r.status} {r.body[:300]}")
+    return r.json()
+
+
+def clients(page):
+    """What docs/clients.md says of a container, and what the programs' sources send."""
+    page.run("latentd serve")
+    made, serve = commands(page.take("latentd key"))
+    key = page.command(made).strip()
+    arguments = shlex.split(serve.replace("\\\n", " "))[2:]
+    at = arguments.index("--listen")
+    check(arguments[at + 1] == "172.17.0.1:8188", f"{arguments}: Docker's bridge, which is not here")
+    page.start(arguments[:at] + arguments[at + 2:])
+    page.words = {"any:KEY@host.docker.internal:8188": f"any:{key}@{page.daemon.host}:{page.daemon.port}",
+                  "http://host.docker.internal:8188/info": "-H 'Host: host.docker.internal:8188' "
+                  f"http://{page.daemon.host}:{page.daemon.port}/info", "KEY": key}
+    page.run("curl -s http://host.docker.internal:8188/info")
+    bearer = {"Authorization": f"Bearer {key}"}
+    basic = {"Authorization": "Basic " + base64.b64encode(f"any:{key}".encode()).decode()}
+    unknown = page.daemon.get("/info", {**bearer, "Host": "other.internal:8188"})
+    check(unknown.status == 403 and unknown.error()["code"] == "forbidden_host", f"{unknown.status} {unknown.body}")
+    check(page.daemon.get("/info", {"Host": "host.docker.internal:8188"}).status == 401, "without a key")
+    few = {"steps": 2, "width": 64, "height": 64}
+    options = from_container(page, "GET", "/sdapi/v1/options", **basic)  # Open WebUI
+    from_container(page, "POST", "/sdapi/v1/options", options, **basic)
+    drawn = from_container(page, "POST", "/sdapi/v1/txt2img", {"prompt": "a boat", "batch_size": 1, **few}, **basic)
+    check(drawn["images"] and json.loads(drawn["info"])["infotexts"], "what LibreChat reads")
+    for model in ("sd15", "tiny-sd", "gpt-image-1"):
+        body = {"model": model, "prompt": "a boat", "n": 1, "size": "64x64", "num_inference_steps": 2}
+        drawn = from_container(page, "POST", "/v1/images/generations?api-version=2024-02-01", body, **bearer)
+        # Open WebUI takes a url before b64_json, and fetches none from a private address. It asks for b64_json
+        # unless the model is called gpt-image.
+        check(model != "gpt-image-1" or set(drawn["data"][0]) == {"b64_json", "seed"}, f"{model}: {drawn['data'][0].keys()}")
+    body = {"model": "gpt-image-1", "prompt": "a boat", "n": 1, "background": "auto", "output_format": "png",
+            "quality": "auto", "size": "auto"}  # LibreChat's OpenAI Image Tools
+    check(from_container(page, "POST", "/v1/images/generations", body, **bearer)["data"][0]["b64_json"], "b64_json")
+
+
 def gpu(page):
     page.leave("scripts/bench-gpu", "needs an NVIDIA GPU")
 
@@ -199,9 +243,9 @@ def every_document_has_a_test(known):
             check(path in f.read(), f"{test} runs {path}")
 
 
-DOCUMENTS = {"README.md": readme, "docs/datasets.md": datasets, "docs/gpu.md": gpu, "docs/images.md": images,
-             "docs/jobs.md": jobs, "docs/loras.md": loras, "docs/models.md": models, "docs/operation.md": operation,
-             "docs/prompts.md": prompts}
+DOCUMENTS = {"README.md": readme, "docs/clients.md": clients, "docs/datasets.md": datasets, "docs/gpu.md": gpu,
+             "docs/images.md": images, "docs/jobs.md": jobs, "docs/loras.md": loras, "docs/models.md": models,
+             "docs/operation.md": operation, "docs/prompts.md": prompts}
 
 every_document_has_a_test({**DOCUMENTS, **ELSEWHERE})
 for path in sys.argv[4:] or DOCUMENTS:

@@ -30,6 +30,35 @@ static void a_prompt_alone_takes_the_defaults(void) {
     generate_request_finish(&r);
 }
 
+/* JSON has no other word for a value that is not there: null is the default of every field, the
+ * prompt excepted, which has none. */
+static void null_is_the_default(void) {
+    struct generate_request r, plain;
+    struct error err;
+    int count = 0;
+    CHECK(parse("{\"prompt\": \"a\"}", &plain, &err), "%s", err.message);
+    for (const char *name; (name = generate_json_field((size_t)count)); count++) {
+        char body[128];
+        if (strcmp(name, "prompt") == 0)
+            continue;
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"%s\": null}", name);
+        const bool ok = parse(body, &r, &err);
+        CHECK(ok, "%s: %s", name, err.message);
+        if (!ok)
+            continue;
+        for (int id = 0; id < GENERATE_FIELD_COUNT; id++) {
+            const struct generate_field *f = &generate_fields[id];
+            if (f->kind != FIELD_OTHER && f->kind != FIELD_TEXT)
+                CHECK_NEAR(field_get(&f->field, &r), field_get(&f->field, &plain), 0);
+        }
+        CHECK(!r.negative_prompt && !r.seed_given && !r.loras_given && !r.init_image.bytes, "%s",
+            name);
+        generate_request_finish(&r);
+    }
+    printf("null in %d fields\n", count);
+    generate_request_finish(&plain);
+}
+
 static void every_field_arrives(void) {
     struct generate_request r;
     struct error err;
@@ -98,7 +127,6 @@ static const struct {
     { "\"width\": -8", "width", "-8", "a multiple of 8" },
     { "\"width\": 512.5", "width", "512.5", "an integer" },
     { "\"width\": \"512\"", "width", "\"512\"", "an integer" },
-    { "\"height\": null", "height", "null", "an integer" },
     { "\"height\": [512]", "height", "[", "an integer" },
     { "\"num_inference_steps\": 0", "num_inference_steps", "0", "from 1 to 1000" },
     { "\"num_inference_steps\": 1e9", "num_inference_steps", "1000000000.0", "from 1 to 1000" },
@@ -110,7 +138,7 @@ static const struct {
     { "\"seed\": 1.5", "seed", "1.5", "an integer from 0" },
     { "\"seed\": 9223372036854775807", "seed", "9223372036854775807", "9223372036854775791" },
     { "\"seed\": 1e17", "seed", "1e17", "an integer from 0" },
-    { "\"seed\": null", "seed", "null", "an integer from 0" },
+    { "\"colour\": null", "colour", "null", "no such field" },
     { "\"rng\": \"gpu\"", "rng", "\"gpu\"", "\"cpu\" or \"cuda\"" },
     { "\"rng\": 1", "rng", "1", "\"cpu\" or \"cuda\"" },
     { "\"num_images\": 17", "num_images", "17", "from 1 to 16" },
@@ -152,8 +180,8 @@ static const struct {
         "-100.5", "a number from -100 to 100" },
     { "\"loras\": [{\"name\": \"a\", \"text_encoder_weight\": 101}]",
         "loras[0].text_encoder_weight", "101", "a number from -100 to 100" },
-    { "\"init_image\": 5", "init_image", "5", "the base64 of a PNG or JPEG file" },
-    { "\"init_image\": \"\"", "init_image", "\"\"", "the base64 of a PNG or JPEG file" },
+    { "\"init_image\": 5", "init_image", "5", "the base64 of a PNG, JPEG or WebP file" },
+    { "\"init_image\": \"\"", "init_image", "\"\"", "the base64 of a PNG, JPEG or WebP file" },
     { "\"init_image\": \"AAA\"", "init_image", "3 characters", "base64 with its padding" },
     { "\"init_image\": \"AA-A\"", "init_image", "0x2d at character 2 of 4", "base64" },
     { "\"init_image\": \"AA=A\"", "init_image", "0x3d at character 2 of 4", "base64" },
@@ -163,8 +191,9 @@ static const struct {
     { "\"init_image\": \"data:image/png,AAAA\"", "init_image", "data:image/png",
         "data:image/png;base64,..." },
     { "\"init_image\": \"http://localhost/a.png\"", "init_image", "0x3a at character 4", "base64" },
-    { "\"init_image\": {\"bytes\": 7}", "init_image", "{", "the base64 of a PNG or JPEG file" },
-    { "\"mask_image\": [\"AAAA\"]", "mask_image", "[", "the base64 of a PNG or JPEG file" },
+    { "\"init_image\": {\"bytes\": 7}", "init_image", "{",
+        "the base64 of a PNG, JPEG or WebP file" },
+    { "\"mask_image\": [\"AAAA\"]", "mask_image", "[", "the base64 of a PNG, JPEG or WebP file" },
     { "\"mask_image\": \"AAAA\"", "mask_image", "a picture", "only with init_image" },
     { "\"strength\": 0.5", "strength", "0.5", "only with init_image" },
     { "\"strength\": \"high\"", "strength", "\"high\"", "a number" },
@@ -447,7 +476,8 @@ static const char *const wrong_bodies[][2] = {
     { "{\"prompt\": \"a\nb\"}", "not valid JSON" },
     { "\xef\xbb\xbf{\"prompt\": \"a\"}", "not valid JSON" },
     { "{\"prompt\": 1}", "prompt: 1 is not allowed; a string or a list of 1 to 16 strings" },
-    { "{\"prompt\": null}", "prompt: null is not allowed" },
+    { "{\"prompt\": null}", "prompt: (empty) is not allowed" },
+    { "{\"prompt\": null, \"prompt_embeds\": null}", "it is required" },
     { "{\"prompt\": {\"a\": 1}}", "prompt: {\"a\":1} is not allowed" },
     { "{\"prompt\": []}", "1 to 16" },
     { "{\"prompt\": [\"a\", 1]}", "a string" },
@@ -543,6 +573,7 @@ static void accept_headers_are_weighed(void) {
 
 int main(void) {
     a_prompt_alone_takes_the_defaults();
+    null_is_the_default();
     every_field_arrives();
     wrong_fields_are_named();
     every_field_can_be_wrong();

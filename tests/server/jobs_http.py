@@ -98,9 +98,9 @@ def a_job_goes_from_the_request_to_its_end(folder):
         check(time.monotonic() - begun >= 1, "but it was waited for")
         check(d.job(end["id"], "?wait=20")["state"] == "succeeded", "at once, since it is over")
         values = read(d)
-        check(values['sd_jobs{state="succeeded"}'] == 2 and values['sd_jobs{state="running"}'] == 1 and
-              values["sd_jobs_accepted_total"] == 3 and
-              values['sd_jobs_ended_total{state="succeeded"}'] == 2, f"{values}")
+        check(values['latentd_jobs{state="succeeded"}'] == 2 and values['latentd_jobs{state="running"}'] == 1 and
+              values["latentd_jobs_accepted_total"] == 3 and
+              values['latentd_jobs_ended_total{state="succeeded"}'] == 2, f"{values}")
 
 
 def a_job_can_be_told_to_pause_and_go_on(folder):
@@ -263,7 +263,7 @@ def a_quiet_stream_shows_life_and_a_dead_client_is_noticed(folder):
         source = EventSource(d, f"/jobs/{job_id}/events")
         source.open()
         check(source.next().kind == "job", "how it stands")
-        check(read(d)["sd_job_watchers"] == 1, "one is watched")
+        check(read(d)["latentd_job_watchers"] == 1, "one is watched")
         begun = time.monotonic()
         source.response.readline()  # ":"
         took = time.monotonic() - begun
@@ -272,14 +272,14 @@ def a_quiet_stream_shows_life_and_a_dead_client_is_noticed(folder):
     with Jobs(folder) as d:
         source = EventSource(d, f"/jobs/{job_id}/events")
         source.open()
-        check(source.next().kind == "job" and read(d)["sd_job_watchers"] == 1, "another, and long quiet")
+        check(source.next().kind == "job" and read(d)["latentd_job_watchers"] == 1, "another, and long quiet")
         source.close()
-        check(wait_until(lambda: read(d)["sd_job_watchers"] == 0, 5), "a client that left is let go at once")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 0, 5), "a client that left is let go at once")
         d.ask(job_id, "resume")
         with d.connect() as s:
             s.sendall(f"GET /jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            check(wait_until(lambda: read(d)["sd_job_watchers"] == 1, 5), "waits")
-        check(wait_until(lambda: read(d)["sd_job_watchers"] == 0, 5), "also one that waits")
+            check(wait_until(lambda: read(d)["latentd_job_watchers"] == 1, 5), "waits")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 0, 5), "also one that waits")
 
 
 def waiting_clients_cost_no_threads_and_are_bounded(folder):
@@ -296,7 +296,7 @@ def waiting_clients_cost_no_threads_and_are_bounded(folder):
         waits = [d.connect() for _ in range(5)]
         for s in waits:
             s.sendall(f"GET /jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        check(wait_until(lambda: read(d)["sd_job_watchers"] == 15), "fifteen wait, a quarter of the connections")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 15), "fifteen wait, a quarter of the connections")
         check(threads() == before, f"{before} threads became {threads()}")
         late = EventSource(d, f"/jobs/{job_id}/events")
         check(late.open() == 200, "one more is taken")
@@ -305,7 +305,7 @@ def waiting_clients_cost_no_threads_and_are_bounded(folder):
         check(d.get(f"/jobs/{job_id}?wait=1").json()["state"] == "running", "another one may wait")
         sources.pop(0).all()
         sources.append(late)
-        check(wait_until(lambda: read(d)["sd_job_watchers"] == 14), "two gave way, one waited in vain")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 14), "two gave way, one waited in vain")
         check(d.job(job_id)["state"] == "running" and d.generate({"prompt": "a"}).status == 200,
               "others are served")
         d.ask(job_id, "cancel")
@@ -410,7 +410,7 @@ def sigterm_gives_back_and_ends_streams(folder):
         answers = []
         waiter = threading.Thread(target=lambda: answers.append(d.job(job_id, "?wait=60")))
         waiter.start()
-        check(wait_until(lambda: read(d)["sd_job_watchers"] == 2), "both wait")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 2), "both wait")
         begun = time.monotonic()
         d.process.terminate()
         source.all()

@@ -1,8 +1,8 @@
 /* Full fine-tunes, compared with diffusers (tests/reference/full_losses.py): the first 20 losses,
  * gradient norms and some of the saved weights, for the bundled checkpoint and a small UNet of
- * SD-2's kind, in f32 and bf16. The results must have the same bits with gradient checkpointing,
- * when the values were read in the middle of a step, and when resumed from a checkpoint. The saved
- * folder must hold the trained values.
+ * SD-2's kind, in f32 and bf16. A run with gradient checkpointing, a run whose values are read in
+ * the middle of a step, and a run that is resumed from a checkpoint must each give the same bits.
+ * The saved folder must hold the trained values.
  *
  * usage: full_test full_losses.json CHECKPOINT */
 #include "tests/train/rule_job.h"
@@ -115,7 +115,8 @@ struct bounds {
     double loss, norm, final;
 };
 
-/* In f32 as exact as the reference itself. In bf16 the two libraries round in different places. */
+/* exact: for f32, whose results are as exact as the reference's. rough: for bf16, where the two
+ * libraries round in different places. */
 static const struct bounds exact = { 1e-4, 1e-3, 2e-5 }, rough = { 2e-2, 1e-1, 5e-4 };
 
 static void compare(

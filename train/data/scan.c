@@ -91,7 +91,8 @@ static bool is_mask(const char *name) {
 }
 
 bool scan_is_picture(const char *name) {
-    return (ends_with(name, ".png") || ends_with(name, ".jpg") || ends_with(name, ".jpeg")) &&
+    return (ends_with(name, ".png") || ends_with(name, ".jpg") || ends_with(name, ".jpeg") ||
+               ends_with(name, ".webp")) &&
            !is_mask(name);
 }
 
@@ -256,7 +257,8 @@ static bool read_picture(struct scanner *s, const char *folder, const struct lis
 
 /* Returns whether a file that is not a picture belongs to a picture. */
 static bool belongs(const struct scanner *s, const struct listing *listing, const char *name) {
-    static const char *const pictures[] = { "png", "jpg", "jpeg", "PNG", "JPG", "JPEG" };
+    static const char *const pictures[] = { "png", "jpg", "jpeg", "webp", "PNG", "JPG", "JPEG",
+        "WEBP" };
     const bool mask = is_mask(name);
     if (mask ? !s->options->masks : !ends_with(name, ".txt") && !ends_with(name, ".caption"))
         return false;
@@ -411,14 +413,15 @@ static bool nothing_here(const struct listing *listing, struct error *err) {
     for (size_t i = 0; i < listing->count; i++)
         if (listing->items[i].is_folder)
             return error_set(err, ERROR_INVALID,
-                "the data set has no PNG or JPEG files and no metadata; for those in its folder %s "
+                "the data set has no PNG, JPEG or WebP files and no metadata; for those in its "
+                "folder %s "
                 "name that, call it REPEATS_CAPTION, or write metadata.jsonl",
                 listing->items[i].name);
     if (listing->count == 0)
         return error_set(
-            err, ERROR_INVALID, "the data set has no PNG or JPEG files: its folder is empty");
+            err, ERROR_INVALID, "the data set has no PNG, JPEG or WebP files: its folder is empty");
     return error_set(err, ERROR_INVALID,
-        "the data set has no PNG or JPEG files: %.150s is neither, nor metadata",
+        "the data set has no PNG, JPEG or WebP files: %.150s is none of these, nor metadata",
         listing->items[0].name);
 }
 
@@ -464,7 +467,7 @@ bool scan_read(struct scan_folder *folder, const struct scan_options *options, s
     if (!read_layout(&s, true))
         return false;
     if (out->count == 0)
-        return error_set(err, ERROR_INVALID, "the data set has no PNG or JPEG files");
+        return error_set(err, ERROR_INVALID, "the data set has no PNG, JPEG or WebP files");
     const char *const column = options->columns.image ? options->columns.image
                                                       : options->columns.caption;
     if (column && (out->layout == SCAN_FLAT || out->layout == SCAN_REPEATS))

@@ -4,8 +4,9 @@
  *   metadata.jsonl or metadata.csv   their rows (metadata.h)
  *   REPEATS_NAME/ folders            kohya's: each picture REPEATS times per epoch; NAME is the
  *                                    caption of those without a text file
- *   pictures                         a flat folder, each with NAME.txt or NAME.caption, or without
- *   train/                           any of these in there */
+ *   pictures                         a flat folder; a picture may have its caption in NAME.txt or
+ *                                    NAME.caption
+ *   train/                           one of the layouts above, inside train/ */
 #ifndef TRAIN_DATA_SCAN_H
 #define TRAIN_DATA_SCAN_H
 
@@ -58,7 +59,7 @@ int scan_open(const struct scan_folder *folder, const char *path, uint64_t *size
 
 struct scan_options {
     struct metadata_columns columns;
-    const char *prompt; /* for pictures without one; may be NULL */
+    const char *prompt; /* caption of pictures that have none; may be NULL */
     bool masks;         /* read NAME.mask.png; false: skip these files */
 };
 

@@ -50,8 +50,8 @@ static uint32_t pair_at(const uint16_t *x, int64_t i, int64_t count) {
     return (uint32_t)x[i] | (i + 1 < count ? (uint32_t)x[i + 1] << 16 : 0);
 }
 
-/* Packs keys [first, first + TILE) of `count`. Behind the last key come copies of it, whose scores
- * cannot raise a maximum. Behind the last value come zeros. */
+/* Packs keys [first, first + TILE) of `count`. The last key is followed by copies of itself, whose
+ * scores cannot raise a maximum; the last value is followed by zeros. */
 static void pack_tile(const struct shape *s, const uint16_t *k, int64_t k_step, const uint16_t *v,
     int64_t v_step, int64_t first, int64_t count, uint32_t *keys, uint32_t *values) {
     for (int64_t key = first; key < first + TILE; key++) {

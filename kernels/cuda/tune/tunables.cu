@@ -54,8 +54,8 @@ struct kind {
 
 static void gemm_describe(const void *shape, char *text, size_t size) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
-    /* A layer whose sum may be followed by more than a bias and a residual is a separate
-     * problem. */
+    /* A linear layer or 1x1 convolution after which more than a bias and a residual may come is a
+     * problem of its own. */
     const bool more = (!s->is_conv || s->kind == CONV_1X1) && !s->plain;
     snprintf(text, size, "%s%s %s n%lld k%lld %lldx%lld to %lldx%lld",
         s->is_conv ? conv_names[s->kind] : "linear",
@@ -77,8 +77,8 @@ typedef kind<struct gemm_shape, struct gemm_candidate, GEMM_MAX_CANDIDATES, gemm
     gemm_candidate_name, gemm_select>
     gemm;
 
-/* The first input is x. A convolution with a shortcut has the shortcut as its second input. Any
- * other layer has the residual and, if it is a convolution, row_add. */
+/* The inputs are x, then the shortcut of a convolution that has one. A layer without a shortcut has
+ * the residual instead and, if it is a convolution, row_add. */
 static bool gemm_prepare(const void *shape, struct trial *t, struct error *err) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
     const int64_t rows = t->rows, taps = !s->is_conv || s->kind == CONV_1X1 ? 1 : 9;

@@ -89,6 +89,16 @@ uint64_t guard_body_bytes(const struct guard_headers *headers) {
     return bytes;
 }
 
+/* Returns whether no route has a body for this method. Methods that no route has at all are refused
+ * later, with a 405. */
+static bool is_bodiless(const char *method) {
+    static const char *const methods[] = { "GET", "HEAD", "DELETE", "OPTIONS" };
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
+        if (strcmp(method, methods[i]) == 0)
+            return true;
+    return false;
+}
+
 /* Checks that the end of the body is unambiguous. There must be one Content-Length, or one
  * Transfer-Encoding, which few routes accept. A proxy in front of the daemon may see the end of an
  * ambiguous request somewhere else. */
@@ -117,7 +127,7 @@ static struct guard_verdict check_framing(const struct guard_request *request) {
     uint64_t bytes;
     if (!parse_length(length, &bytes))
         return REFUSE(400, "invalid_request", "Content-Length is not a number of bytes");
-    if (!has_body && bytes > 0)
+    if (is_bodiless(request->method) && bytes > 0)
         return REFUSE(400, "invalid_request", "this method takes no body");
     if (bytes > request->body_max_bytes)
         return REFUSE(413, "too_large", "the body is larger than this server takes");

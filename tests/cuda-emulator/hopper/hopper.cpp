@@ -11,13 +11,13 @@
 
 /* ---- mbarrier ---- */
 
-/* What lies in a barrier's 8 bytes. */
+/* The layout of a barrier's 8 bytes. */
 struct mbarrier {
-    uint32_t made : 6;    /* MADE, or nobody has made it */
-    uint32_t visible : 1; /* to TMA and to other blocks: mbarrier_fence_init came behind */
+    uint32_t made : 6;    /* MADE once the barrier was initialized */
+    uint32_t visible : 1; /* to TMA and to other blocks, because mbarrier_fence_init was called */
     uint32_t parity : 1;
     uint32_t count : 12, pending : 12;
-    int32_t bytes; /* announced and not there; negative: there and not announced */
+    int32_t bytes; /* announced but not arrived yet; negative: arrived but not announced */
 };
 static_assert(sizeof(struct mbarrier) == 8, "");
 #define MADE 0x2au
@@ -29,7 +29,7 @@ static struct mbarrier *made(uint64_t *barrier, const char *what) {
     return b;
 }
 
-/* For TMA and for other blocks. */
+/* Returns the barrier for TMA or another block. Dies if it is not visible to them. */
 static struct mbarrier *visible(uint64_t *barrier, const char *what) {
     struct mbarrier *b = made(barrier, what);
     if (!b->visible)
@@ -37,7 +37,7 @@ static struct mbarrier *visible(uint64_t *barrier, const char *what) {
     return b;
 }
 
-/* Barriers that were made and not fenced, and by whom. */
+/* Barriers that were initialized but not fenced, and the thread that initialized them. */
 struct unfenced {
     const struct emulator_thread *thread;
     struct mbarrier *barrier;
@@ -69,7 +69,7 @@ void emulator_mbarrier_init(uint64_t *barrier, unsigned count) {
     unfenced.push_back({ emulator_current, (struct mbarrier *)barrier });
 }
 
-/* The barriers of this thread leave the list; `show` makes them visible. */
+/* Removes this thread's barriers from the list; `show` makes them visible. */
 static void end_unfenced(const struct emulator_thread *thread, bool show) {
     unfenced.erase(std::remove_if(unfenced.begin(), unfenced.end(),
                        [=](const struct unfenced &u) {
@@ -98,7 +98,7 @@ void emulator_mbarrier_arrive(uint64_t *barrier, unsigned bytes) {
     arrive(b);
 }
 
-/* The same place in another block of the cluster. */
+/* Returns the address of the same place in another block of the cluster. */
 static void *in_block(const void *shared, unsigned rank) {
     struct emulator_block *other = emulator_cluster_block(rank);
     if (!other)
@@ -140,7 +140,7 @@ void emulator_mbarrier_wait(uint64_t *barrier, unsigned parity, const char *file
     emulator_need_shared(barrier, 8, 8, "an mbarrier");
     struct awaited a = { made(barrier, "a wait"), parity & 1 };
     emulator_wait_for(has_ended, &a, "an mbarrier", file, line);
-    emulator_current->parted = true; /* each lane leaves the loop by itself */
+    emulator_current->parted = true; /* each lane leaves the wait independently */
 }
 
 /* ---- TMA ---- */
@@ -149,15 +149,16 @@ void emulator_mbarrier_wait(uint64_t *barrier, unsigned parity, const char *file
 
 struct box {
     const unsigned char *data;
-    uint64_t sizes[RANK_MAX], strides[RANK_MAX - 1]; /* strides in bytes, from dimension 1 on */
-    uint16_t box[RANK_MAX];                          /* elements that arrive in each dimension */
+    uint64_t sizes[RANK_MAX], strides[RANK_MAX - 1]; /* strides: in bytes, from dimension 1 on */
+    /* Number of elements that arrive in each dimension. */
+    uint16_t box[RANK_MAX];
     uint8_t steps[RANK_MAX], rank;
     uint8_t span; /* of the swizzle, in bytes; 0: none */
 };
 static_assert(sizeof(struct box) <= sizeof(CUtensorMap), "");
 
-/* What CUDA's documentation of cuTensorMapEncodeTiled demands of 16-bit elements without
- * interleave: in words what is wrong, or NULL. */
+/* Checks the rules in CUDA's documentation of cuTensorMapEncodeTiled, for 16-bit elements without
+ * interleave. Returns what is wrong, or NULL. */
 static const char *fault_of_box(
     const struct box *b, const cuuint32_t *box, const cuuint32_t *steps) {
     if ((uintptr_t)b->data % 16)
@@ -179,7 +180,7 @@ static const char *fault_of_box(
     }
     if (box[0] * 2 % 16)
         return "a box's row is no multiple of 16 bytes";
-    /* A shorter one is allowed, and nothing says how it lies. */
+    /* CUDA allows a shorter row too, but does not document where its elements are placed. */
     if (b->span && box[0] * 2 != b->span)
         return "a box's row is not the swizzle's span";
     return NULL;
@@ -202,7 +203,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
     if (fault_of_box(&b, box, steps))
         return CUDA_ERROR_INVALID_VALUE;
     for (cuuint32_t i = 0; i < RANK_MAX; i++) {
-        b.steps[i] = i && i < rank ? (uint8_t)steps[i] : 1; /* that of the innermost is ignored */
+        b.steps[i] = i && i < rank ? (uint8_t)steps[i] : 1; /* CUDA ignores the innermost step */
         b.box[i] = i < rank ? (uint16_t)((box[i] + b.steps[i] - 1) / b.steps[i]) : 1;
         if (i >= rank)
             b.sizes[i] = 1;
@@ -226,7 +227,7 @@ struct load {
     int64_t at[RANK_MAX];
     unsigned char *shared;
     struct mbarrier *barrier;
-    const struct emulator_block *block; /* whose they are */
+    const struct emulator_block *block; /* the block that owns the shared memory and the barrier */
 };
 
 static void load_row(const struct load *l, const int *index, unsigned char *row) {
@@ -238,8 +239,8 @@ static void load_row(const struct load *l, const int *index, unsigned char *row)
         inside = inside && at >= 0 && at < (int64_t)box->sizes[i];
         offset += at * (int64_t)box->strides[i - 1];
     }
-    /* What of the row lies in the tensor, then, piece by piece, to its place: bits 4 and up of an
-     * address change with bits 7 and up. */
+    /* Copies the part of the row that lies inside the tensor, then moves it to its place piece by
+     * piece. The swizzle changes bits 4 and up of an address by bits 7 and up. */
     uint16_t line[256] = {};
     const int64_t first = l->at[0] < 0 ? -l->at[0] : 0;
     const int64_t last = (int64_t)box->sizes[0] - l->at[0];
@@ -295,7 +296,7 @@ void emulator_tma_load(void *shared, const CUtensorMap *map, uint64_t *barrier, 
         l.shared = (unsigned char *)in_block(shared, rank_of);
         l.block = emulator_cluster_block(rank_of);
         l.barrier = visible((uint64_t *)in_block(barrier, rank_of), "cp.async.bulk.tensor");
-        /* Whoever reads there before the barrier says so shall see it. */
+        /* Poison exposes a read before the barrier reports the bytes. */
         memset(l.shared, EMULATOR_POISON, bytes);
         emulator_later([l] { load_now(&l); });
     }

@@ -1,9 +1,9 @@
-/* wgmma and setmaxnreg: what a group of four warps does together.
+/* wgmma and setmaxnreg: the instructions that a group of four warps issues together.
  *
- * A product is computed as late as it may be, when a wait asks for it, and on a copy of its sums:
- * between the first wgmma and wgmma_hold behind the wait the thread's own are poison. What must be
- * the same for all lanes of a warp, and for all warps of a group, is kept as a hash of all that
- * they issued (the trail) and compared at every wait. */
+ * A product is computed as late as possible, when a wait requires it, and into a copy of its sums.
+ * From the first wgmma until the wgmma_hold after the wait, the thread's own sums are poison. All
+ * lanes of a warp, and all warps of a group, must issue the same instructions. A hash of them (the
+ * trail) is kept and compared at every wait. */
 #include "tests/cuda-emulator/emulator.h"
 #include "tests/cuda-emulator/half.h"
 #include "tests/cuda-emulator/hopper/hopper.h"
@@ -14,12 +14,12 @@
 
 /* ---- descriptors ---- */
 
-/* An operand in shared memory. Elements lie in lines of `line` bytes, 8 of which are an atom,
- * inside of which the swizzle moves 16-byte pieces about. */
+/* An operand in shared memory. Elements lie in lines of `line` bytes. Eight lines are an atom,
+ * within which the swizzle moves 16-byte pieces. */
 struct operand {
     const unsigned char *start;
     unsigned line, leading, stride;
-    bool columns; /* k is not the direction along a line */
+    bool columns; /* a line runs along the rows, not along k */
 };
 
 /* Matrix descriptor of PTX ISA 9.0, "Asynchronous warpgroup level matrix shared memory layout". */
@@ -36,7 +36,7 @@ static struct operand decode(uint64_t bits, bool columns, int count, const char 
             "%s: descriptor %016llx has bits that mean nothing", what, (unsigned long long)bits);
     if (!o.line)
         emulator_die("%s: descriptor %016llx has no swizzle", what, (unsigned long long)bits);
-    /* Inside of an atom only the 16 elements of a row may be moved to. */
+    /* Within an atom, a descriptor's address may only move to one of the 16 elements of a row. */
     const unsigned atom = 8 * o.line, inside = address % atom;
     if (base || inside >= o.line || inside % 32 || (columns && inside))
         emulator_die("%s at byte %u of shared memory: not where an atom of %u bytes begins", what,
@@ -57,8 +57,9 @@ static struct operand decode(uint64_t bits, bool columns, int count, const char 
     return o;
 }
 
-/* 8 elements that lie together: k from 8 * i on of row `row`, or, by columns, rows from 8 * i on of
- * k `row`. Bits 4 and up of an address change with bits 7 and up. */
+/* Reads 8 adjacent elements. They are k = 8 i .. 8 i + 7 of row `row`; with `columns`, they are
+ * rows 8 i .. 8 i + 7 of k = `row`. The swizzle changes bits 4 and up of an address by bits 7 and
+ * up. */
 static void read_piece(const struct operand &o, int row, int i, uint16_t *out) {
     const unsigned byte = 16 * (unsigned)i;
     const size_t offset = (size_t)(row / 8) * o.stride + (size_t)(row % 8) * o.line +
@@ -69,10 +70,10 @@ static void read_piece(const struct operand &o, int row, int i, uint16_t *out) {
 
 /* ---- a thread's state ---- */
 
-/* What stands in sums that wgmma has: a signalling NaN, so that arithmetic changes it too. */
+/* The value of sums that belong to wgmma: a signalling NaN, so that any arithmetic changes it. */
 static const uint32_t TAKEN = 0xffa5a5a5u;
 
-/* Registers as wgmma_hold saw them. */
+/* Registers as they were at wgmma_hold. */
 struct held {
     const uint32_t *first;
     int count;
@@ -80,7 +81,7 @@ struct held {
 };
 
 struct sums {
-    float *place; /* the thread's own, poisoned */
+    float *place; /* the thread's own sums, poisoned */
     int count;
     std::vector<float> values;
 };
@@ -88,33 +89,33 @@ struct sums {
 struct product {
     float *place;
     uint32_t a_values[4];
-    const uint32_t *a_registers; /* or NULL: */
+    const uint32_t *a_registers; /* or NULL: `a` is in shared memory */
     struct operand a, b;
     int n;
     bool add;
     enum emulator_element element;
-    int group; /* commits before it */
+    int group; /* number of commits before this product */
 };
 
 struct emulator_products {
     std::vector<struct product> started;
-    std::vector<struct sums> sums; /* that wgmma has and the thread has not */
+    std::vector<struct sums> sums; /* sums that wgmma has taken and not returned */
     std::vector<struct held> held;
-    uint64_t clock, fenced; /* of holds and fences */
+    uint64_t clock, fenced; /* count the holds and fences */
     uint64_t trail;
     int commits;
 };
 
-/* Of a group of four warps. */
+/* A group of four warps. */
 struct group {
-    std::vector<uint64_t> trails; /* at each wait */
+    std::vector<uint64_t> trails; /* the trail's hash at each wait */
     int waits[4];
 };
 
 static struct {
     struct group groups[EMULATOR_MAX_THREADS / 128];
-    int share;                                /* registers of a thread at the start */
-    int registers[EMULATOR_MAX_THREADS / 32]; /* of a thread of each warp; 0: its share */
+    int share;                                /* registers per thread at the start */
+    int registers[EMULATOR_MAX_THREADS / 32]; /* per thread of each warp; 0: still the share */
 } blocks[EMULATOR_MAX_CLUSTER];
 
 struct emulator_products *emulator_products_create(void) {
@@ -135,7 +136,7 @@ static int warp_of(const struct emulator_thread *t) {
     return (int)(t->index.x + b.x * (t->index.y + b.y * t->index.z)) / 32;
 }
 
-/* A thread's registers where `count` blocks share a multiprocessor. */
+/* Returns the registers per thread if `count` blocks share a multiprocessor. */
 static int share_of(int count) {
     return std::min(65536 / block_threads() / count / 8 * 8, 255);
 }
@@ -166,7 +167,7 @@ void emulator_products_end(unsigned rank) {
         }
 }
 
-/* A warp's operation that only a whole group may issue. */
+/* Dies unless the operation is issued by a whole group. */
 static void need_group(const char *what) {
     if (emulator_current->parted)
         emulator_die("%s where lanes of the warp may have parted: nothing brought them together "
@@ -203,7 +204,7 @@ static struct sums *find_sums(struct emulator_products *p, const float *place) {
     return NULL;
 }
 
-/* The thread has its sums again, if wgmma had them. */
+/* Returns the sums to the thread, if wgmma has them. */
 static void give_back(struct emulator_products *p, const void *first, int count) {
     struct sums *s = find_sums(p, (const float *)first);
     if (!s)
@@ -247,7 +248,8 @@ void emulator_wgmma_fence(void) {
     leave_trail((uint64_t)__builtin_return_address(0), 1, 0);
 }
 
-/* Registers that wgmma is about to have: held, then fenced, and not touched since. */
+/* Checks registers that wgmma is about to take: they must be held, then fenced, and unchanged
+ * since. */
 static void need_held(const void *first, int count, const char *what) {
     const struct emulator_products *p = mine();
     const uint32_t *words = (const uint32_t *)first;
@@ -288,7 +290,7 @@ __attribute__((target_clones("avx2", "default"))) static void widen(
             out[i] = emulator_bfloat16_to_float(bits[i]);
 }
 
-/* sums[n] of a row of a and b's columns, in the order of k. */
+/* sums[n] += one row of a times the columns of b, in the order of k. */
 __attribute__((target_clones("avx2", "default"))) static void multiply_row(
     const float *a, const float (*b)[256], int n, float *sums) {
     for (int k = 0; k < 16; k++)
@@ -304,7 +306,7 @@ static void read_a(struct product **lanes, int warp, uint16_t (*a)[16]) {
                 read_piece(p->a, warp * 16 + row, i, a[row] + 8 * i);
                 continue;
             }
-            /* Lane 4 g + t has rows g and g + 8, columns 2 t, 2 t + 1 and those + 8. */
+            /* Lane 4 g + t has rows g and g + 8, in columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. */
             for (int k = 0; k < 8; k++)
                 a[row][8 * i + k] =
                     (uint16_t)(lanes[row % 8 * 4 + k / 2]->a_values[row / 8 + 2 * i] >>
@@ -353,11 +355,11 @@ static void warp_product(struct product **lanes, float **sums_of, int warp) {
 
 struct wait_lane {
     struct emulator_products *products;
-    int until; /* groups before this one are done */
+    int until; /* all products of earlier groups are complete */
     const struct emulator_thread *thread;
 };
 
-/* All warps of a group have come the same way to their waits. */
+/* Checks that all warps of a group issued the same instructions up to their waits. */
 static void compare_trails(const struct wait_lane *lane) {
     const int warp = warp_of(lane->thread);
     struct group *g = &blocks[lane->thread->block->rank].groups[warp / 4];
@@ -482,8 +484,8 @@ static void give_registers(void **lanes, unsigned) {
     blocks[c->rank].registers[c->warp] = c->registers;
 }
 
-/* Of how many blocks a multiprocessor the kernel's launch bounds speak is not known here: of as few
- * as this claim allows. */
+/* The emulator does not know the number of blocks per multiprocessor in the kernel's launch bounds.
+ * It assumes the smallest number for which this claim is allowed. */
 static void lower_share(const struct claim *c) {
     int *share = &blocks[c->rank].share;
     for (int count = 2; *share > c->registers && count <= 2048 / block_threads(); count++)

@@ -1,5 +1,4 @@
-/* Planted faults: each must end its process with the right words, or spoil the result for all to
- * see. */
+/* Planted faults: each must end its process with the right message, or make the result wrong. */
 #include "kernels/cuda/ptx.cuh"
 #include "tests/cuda-emulator/memory.h"
 #include "tests/cuda-emulator/planted.h"
@@ -156,7 +155,7 @@ static void plant(int fault) {
     }
 }
 
-/* What the child prints: the emulator's own words, or the sanitizer's where it comes first. */
+/* The expected message: the emulator's own, or the sanitizer's if it detects the fault first. */
 static const char *const messages[][2] = {
     { "divergent barrier: __syncthreads at", "" },
     { "deadlock: no thread can go on", "" },
@@ -184,7 +183,7 @@ static void faults_are_reported(void) {
         const char *expected = EMULATOR_ASAN && *messages[fault][1] ? messages[fault][1]
                                                                     : messages[fault][0];
         CHECK_CONTAINS(text, expected);
-        /* Where the emulator speaks, it names kernel, grid and seed. */
+        /* The emulator's own messages name kernel, grid and seed. */
         if (expected == messages[fault][0])
             CHECK_CONTAINS(text, "[kernel planted, grid 2x1x1, block 64x1x1, seed");
     }
@@ -212,7 +211,7 @@ static __global__ void unwaited_kernel(const float *x, float *y, int wait) {
     cp_async_wait<0>();
 }
 
-/* Two stages, and no barrier between reading one and filling it again. */
+/* Two stages without a barrier between reading a stage and filling it again. */
 static __global__ void overtaken_kernel(const float *x, float *y, int barrier) {
     DYNAMIC_SHARED(float, s);
     float sum = 0;
@@ -226,7 +225,8 @@ static __global__ void overtaken_kernel(const float *x, float *y, int barrier) {
     y[threadIdx.x] = sum;
 }
 
-/* Rows 0 to 7 of a product of 16 x 16 by 16 x 8, with two registers of a's fragment exchanged. */
+/* Rows 0 to 7 of a product of 16 x 16 by 16 x 8. The fault exchanges two registers of a's
+ * fragment. */
 static __global__ void swapped_kernel(const float *x, float *y, int right) {
     const int lane = (int)threadIdx.x % 32;
     uint32_t a[4], b[2];
@@ -241,7 +241,7 @@ static __global__ void swapped_kernel(const float *x, float *y, int right) {
         *(float2 *)(y + 2 * lane) = make_float2(c[0], c[1]);
 }
 
-/* A softmax of 61 keys in a block for 64, with a mask that lets one more through. */
+/* A softmax of 61 keys in a block for 64. The fault is a mask that admits one key too many. */
 static __global__ void masked_kernel(const float *x, float *y, int right) {
     DYNAMIC_SHARED(float, s);
     const int thread = (int)threadIdx.x, keys = right ? 61 : 62;
@@ -253,7 +253,7 @@ static __global__ void masked_kernel(const float *x, float *y, int right) {
     y[thread] = s[thread] / sum;
 }
 
-/* In how many of `runs` seeds the kernel's result differs from the right one. */
+/* Returns in how many of `runs` seeds the kernel's result differs from the right one. */
 static int spoilt(void (*kernel)(const float *, float *, int), int right, int runs) {
     float *x = device_floats(256), *y = device_floats(64), expected[64];
     int wrong = 0;

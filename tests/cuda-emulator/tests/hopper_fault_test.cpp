@@ -1,5 +1,5 @@
-/* Planted faults in what Hopper's instructions demand: each must end its process with the right
- * words, be refused, or spoil the result for all to see. */
+/* Planted violations of the rules for Hopper's instructions: each must end its process with the
+ * right message, be refused, or make the result wrong. */
 #include "kernels/cuda/ptx_hopper.cuh"
 #include "tests/cuda-emulator/planted.h"
 #include "tests/cuda-emulator/tests/kernel_test.h"
@@ -47,13 +47,14 @@ template <int FAULT> static __global__ void product_kernel(float *out) {
     uint32_t left[4] = { 0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00 };
     float d[N / 2] = {};
     for (int i = thread; i < 2 * OPERAND_BYTES / 4; i += 128)
-        ((uint32_t *)s)[i] = 0x3c003c00; /* 1 and 1 */
+        ((uint32_t *)s)[i] = 0x3c003c00; /* twice 1 in f16 */
     if (thread == 0)
         mbarrier_init(barrier, blockDim.x);
     fence_async_proxy();
     __syncthreads();
-    /* Who knows that thread 0 is in warp 0 makes a copy of what follows for it, at other addresses,
-     * by which the emulator tells one wgmma from another. */
+    /* If the compiler knew that thread 0 is in warp 0, it would make a separate copy of the
+     * following code for that warp. The emulator would take the copies for different instructions,
+     * because their addresses differ. */
     asm volatile("" : "+r"(warp));
     if (FAULT == FEW_REGISTERS)
         registers_give_back<24>();
@@ -130,7 +131,7 @@ template <int FAULT> static __global__ void registers_kernel(float *out) {
     out[threadIdx.x] = 1.0f;
 }
 
-/* With one warp's share missing the others still get theirs. */
+/* One warp does not give back its registers, so the others cannot get theirs. */
 static __global__ void few_registers_kernel(float *out) {
     if (threadIdx.x / 32 == 1)
         registers_give_back<40>();
@@ -169,7 +170,7 @@ template <int FAULT> static __global__ void cluster_kernel(float *out) {
     if (FAULT == HAS_LEFT && other == 0)
         return;
     if (FAULT == HAS_LEFT)
-        cluster_sync(); /* of those that are left */
+        cluster_sync(); /* of the blocks that have not exited */
     mbarrier_arrive_cluster(barrier, FAULT == NO_SUCH_BLOCK ? 2 : other);
     mbarrier_wait(barrier, 0);
     out[blockIdx.x * 32 + thread] = cluster_read(s + thread, other).x;
@@ -281,7 +282,7 @@ static void faults_are_reported(void) {
     }
 }
 
-/* The same kernels without a fault; and sums that nobody held are none. */
+/* Runs the same kernels without a fault. Sums that were not held after the product are poison. */
 static void right_kernels_pass(void) {
     float *out = run_product<NOTHING>(), *unheld = run_product<NO_LAST_HOLD>();
     for (int i = 0; i < 128 * N / 2; i++) {

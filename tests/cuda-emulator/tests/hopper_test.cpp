@@ -1,12 +1,12 @@
-/* The Hopper twins against known answers: a pipelined product through TMA and wgmma, boxes that
- * hang over the border, multicast, the memory of a cluster. Every kernel runs with several seeds.
- */
+/* The twins of Hopper's instructions against known answers: a pipelined product through TMA and
+ * wgmma, boxes that reach over the border, multicast, the memory of a cluster. Every kernel runs
+ * with several seeds. */
 #include "kernels/cuda/ptx_hopper.cuh"
 #include "tests/cuda-emulator/tests/kernel_test.h"
 
 static const int ROWS = 64, COLUMNS = 160, DEPTH = 256, K = 64;
 
-/* A map over `rank` dimensions, innermost first, of 16-bit elements. */
+/* Makes a map of 16-bit elements with `rank` dimensions, innermost first. */
 static CUtensorMap make_map(void *address, int rank, const int *dimensions, const int *box) {
     CUtensorMap map;
     void *encode = NULL;
@@ -30,7 +30,7 @@ static CUtensorMap make_map(void *address, int rank, const int *dimensions, cons
     return map;
 }
 
-/* Multiples of 1/16 up to 1: sums of some hundred products are exact. */
+/* Multiples of 1/16 up to 1, so that sums of some hundred products are exact. */
 static __half *random_halves(size_t count) {
     __half *x = device_array<__half>(count);
     for (size_t i = 0; i < count; i++)
@@ -38,8 +38,9 @@ static __half *random_halves(size_t count) {
     return x;
 }
 
-/* c [64][columns] = start + a [64][terms] b, term k of b's column j at k * next_k + j * next_j; and
- * that 128 threads saw nothing of it before they waited. Releases all four. */
+/* Checks c [64][columns] = start + a [64][terms] b, where term k of b's column j lies at k * next_k
+ * + j * next_j. Also checks that the 128 threads saw none of the result before they waited.
+ * Releases all four arrays. */
 static void check_product(__half *a, __half *b, int terms, int next_k, int columns, int next_j,
     float start, float *c, float *early) {
     for (int i = 0; i < 64; i++)
@@ -129,7 +130,7 @@ static __global__ void columns_kernel(const __half *a, CUtensorMap b, float *c, 
         mbarrier_fence_init();
         mbarrier_arrive_expect_tx(full, 2 * slice);
         tma_load_3d(s, &b, full, 0, 0, 0);
-        tma_load_3d(s + slice, &b, full, 64, 0, 0); /* the last 16 columns, and zeros */
+        tma_load_3d(s + slice, &b, full, 64, 0, 0); /* the last 16 columns, then zeros */
     }
     __syncthreads();
     const int warp = thread / 32, group = thread % 32 / 4, pair = thread % 4;
@@ -230,7 +231,7 @@ static __global__ void cluster_kernel(CUtensorMap map, float *out) {
     mbarrier_wait(done, 0);
     cluster_sync();
     if (thread == 0)
-        out[blockIdx.x ^ 1] += 1000.0f; /* the other's sum is there */
+        out[blockIdx.x ^ 1] += 1000.0f; /* the other block's sum has arrived */
 }
 
 static void clusters_share_memory(void) {

@@ -1,5 +1,5 @@
-/* Kernels that are launched to overlap the one ahead: what that one writes cannot be had before
- * griddepcontrol_wait. In a stream and in a graph. */
+/* Kernels that are launched to overlap the previous one. They cannot see what that kernel writes
+ * before they call griddepcontrol_wait. Tested in a stream and in a graph. */
 #include "kernels/cuda/ptx_hopper.cuh"
 #include "tests/cuda-emulator/planted.h"
 #include "tests/cuda-emulator/tests/kernel_test.h"
@@ -16,16 +16,16 @@ static __global__ void ahead_kernel(float *x, float value) {
 
 enum fault {
     NOTHING,
-    READS_EARLY,     /* what the kernel ahead writes */
-    LAST_WARP_EARLY, /* only some threads do */
-    ONE_WAITS,       /* for all, and nothing holds the others */
-    ONE_WAITS_RIGHT, /* and the others meet it at a barrier */
-    TMA_EARLY,       /* the copy is asked for before the wait */
-    WRITES_EARLY,    /* to its own output, which the kernel ahead may still read */
-    LAUNCHES_EARLY,  /* lets the kernel behind start, which then waits for this one alone */
+    READS_EARLY,     /* reads the previous kernel's output before the wait */
+    LAST_WARP_EARLY, /* only one warp does */
+    ONE_WAITS,       /* one thread waits for all, and the others continue */
+    ONE_WAITS_RIGHT, /* one thread waits, and the others meet it at a barrier */
+    TMA_EARLY,       /* the TMA copy is requested before the wait */
+    WRITES_EARLY,    /* to its own output, which the previous kernel may still read */
+    LAUNCHES_EARLY,  /* lets the next kernel start, which then waits for this kernel only */
 };
 
-/* y = x + weight. A weight may be read at once. */
+/* y = x + weight. A weight may be read before the wait. */
 template <int FAULT>
 static __global__ void behind_kernel(const float *x, const float *weight, float *y) {
     const int i = (int)(blockIdx.x * THREADS + threadIdx.x), thread = (int)threadIdx.x;
@@ -48,7 +48,7 @@ static __global__ void behind_kernel(const float *x, const float *weight, float 
 
 static const int BOX = 64; /* elements: a row of 128 bytes */
 
-/* The same on bits that TMA brings. */
+/* The same sum for data that TMA loads. */
 template <int FAULT>
 static __global__ void copying_kernel(const __grid_constant__ CUtensorMap map, float *y) {
     DYNAMIC_SHARED(unsigned char, s);
@@ -125,7 +125,7 @@ template <int FAULT> static void queue_both(struct rig *r, float value) {
             r->y);
 }
 
-/* How many of y are not what they should be. */
+/* Returns how many elements of y are wrong. */
 template <int FAULT> static int spoilt(bool graph) {
     struct rig r = rig_create();
     int wrong = 0;
@@ -149,7 +149,7 @@ template <int FAULT> static int spoilt(bool graph) {
     return wrong;
 }
 
-/* Of each launch one block is run ahead, of 3 x 64 threads. */
+/* In each launch, one block of 3 x 64 threads runs ahead. */
 static void early_reads_show(bool graph) {
     const char *where = graph ? "graph" : "stream";
     const struct {

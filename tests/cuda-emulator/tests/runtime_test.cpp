@@ -1,5 +1,5 @@
-/* The emulated runtime: queued streams, events, graphs, memory, limits and injected errors, against
- * what CUDA's documentation says of each. */
+/* The emulated runtime compared with CUDA's documentation: queued streams, events, graphs, memory,
+ * limits and injected errors. */
 #include "kernels/cuda/ptx.cuh"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
@@ -44,7 +44,7 @@ static void streams_run_when_waited_for(void) {
     OK(cudaStreamSynchronize(a));
     CHECK(host[0] == 5 && host[3] == 5, "%d", host[0]);
 
-    /* b waits for a's event, and a is not waited for by anyone else. */
+    /* b waits for a's event. Nothing else waits for a. */
     OK(add(a, x, 10));
     OK(cudaEventRecord(event, a));
     OK(add(a, x, 100));
@@ -55,7 +55,7 @@ static void streams_run_when_waited_for(void) {
     OK(cudaDeviceSynchronize());
     CHECK(x[0] == 115, "%d", x[0]);
 
-    /* Pageable memory may be reused at once, pinned memory may not. */
+    /* Pageable memory may be reused as soon as the call returns, pinned memory may not. */
     int pageable[4] = { 1, 1, 1, 1 };
     OK(cudaMemcpyAsync(x, pageable, 16, cudaMemcpyHostToDevice, a));
     pageable[0] = 2;
@@ -125,16 +125,17 @@ static void graphs_replay(void) {
     OK(cudaStreamEndCapture(a, &other));
     OK(cudaGraphExecUpdate(exec, other, &info));
     OK(cudaGraphLaunch(exec, a));
-    OK(cudaGraphExecDestroy(exec)); /* what is queued runs all the same */
+    OK(cudaGraphExecDestroy(exec)); /* queued work still runs */
     OK(cudaStreamSynchronize(a));
     CHECK(x[0] == 444, "%d", x[0]);
 
-    /* A stream that waits while it is captured spoils the capture; one that is not joined too. */
+    /* Waiting for a stream invalidates its capture. So does ending a capture with a stream that was
+     * not joined. */
     OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
     FAILS(cudaStreamSynchronize(a), cudaErrorStreamCaptureUnsupported);
     FAILS(add(a, x, 1), cudaErrorStreamCaptureInvalidated);
     FAILS(cudaStreamEndCapture(a, &graph), cudaErrorStreamCaptureInvalidated);
-    /* So do calls that give or take memory, as a driver of its own mind may wait there. */
+    /* So do calls that allocate or free memory, because the driver may wait in them. */
     void *memory = NULL, *pinned = NULL;
     OK(cudaMallocHost(&pinned, 16));
     for (int call = 0; call < 4; call++) {
@@ -166,7 +167,8 @@ static void graphs_replay(void) {
     OK(cudaFree(x));
 }
 
-/* What a call in the midst of a capture of `stream` fails with; the capture is spoiled. */
+/* Checks that a call during a capture of `stream` fails with `error`, and that it invalidates the
+ * capture. */
 template <class CALL>
 static void refused(cudaStream_t stream, int *x, cudaError_t error, CALL call) {
     cudaGraph_t graph;
@@ -207,11 +209,11 @@ static void captures_refuse_what_cuda_does(void) {
     OK(cudaDeviceSynchronize());
     CHECK(x[0] == 0, "%d: work of a spoiled capture ran", x[0]);
 
-    /* A stream that does not wait for the legacy one is no concern of it. */
+    /* A capture of a stream that does not wait for the legacy stream is not affected by it. */
     OK(cudaStreamBeginCapture(free_stream, cudaStreamCaptureModeThreadLocal));
     OK(add(NULL, x, 7));
     CHECK(x[0] == 7, "%d", x[0]);
-    /* Nor are other threads, which may ask events and may not end the capture. */
+    /* Nor is it affected by other threads. They may query events, but may not end the capture. */
     std::thread other([&] {
         OK(cudaEventQuery(outside));
         FAILS(cudaStreamEndCapture(free_stream, &graph), cudaErrorStreamCaptureWrongThread);
@@ -229,7 +231,8 @@ static void captures_refuse_what_cuda_does(void) {
 static __global__ void large_kernel(int *) {
 }
 
-/* Up to 8 blocks always, up to 16 where the kernel has said so and the chip has the room. */
+/* Up to 8 blocks are always allowed; up to 16 if the kernel has opted in and the chip has the
+ * room. */
 static void clusters_have_their_size(int *x) {
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;

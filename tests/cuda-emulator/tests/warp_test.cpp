@@ -44,7 +44,7 @@ static __global__ void shuffle_kernel(int *out) {
     out[t] = v;
 }
 
-/* The same by hand, on arrays. */
+/* The same computed by hand, on arrays. */
 static int shuffle_expected(int t) {
     int v[32], w[32];
     for (int i = 0; i < 32; i++)
@@ -72,7 +72,7 @@ static void shuffles_move_the_right_values(void) {
     cudaFree(out);
 }
 
-/* Halves of a warp that shuffle on their own, a different number of times. */
+/* The two halves of a warp shuffle separately, a different number of times. */
 static __global__ void partial_kernel(int *out) {
     const int lane = threadIdx.x;
     const unsigned half = lane < 16 ? 0x0000ffffu : 0xffff0000u;
@@ -319,7 +319,7 @@ static void halves_round_to_nearest_even(void) {
         CHECK(
             bfloat == known[i].bfloat, "%.9g: %04x, not %04x", known[i].f, bfloat, known[i].bfloat);
     }
-    /* There and back is the identity on every value. */
+    /* Converting every value there and back gives the same value. */
     for (unsigned bits = 0; bits < 65536; bits++) {
         const __half h = __ushort_as_half((unsigned short)bits);
         const __nv_bfloat16 b = __ushort_as_bfloat16((unsigned short)bits);

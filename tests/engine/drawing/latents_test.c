@@ -225,7 +225,7 @@ static void batch_mates_do_not_change_latents(struct pipeline *pipeline, const j
 
 static double counted(const char *series) {
     size_t size;
-    char *all = metrics_render(&size), *at = all ? strstr(all, series) : NULL;
+    char *all = metrics_render(NULL, &size), *at = all ? strstr(all, series) : NULL;
     while (at && at != all && at[-1] != '\n')
         at = strstr(at + 1, series);
     const double value = at ? strtod(at + strlen(series), NULL) : NAN;
@@ -245,11 +245,11 @@ static void kept_texts_change_no_latents(struct pipeline *pipeline, const json_t
     free(request.negative_prompt);
     request.negative_prompt = strdup("nor this one");
     for (int i = 0; i < 2; i++) {
-        const double hits = counted("sd_text_cache_hits_total ");
-        const double misses = counted("sd_text_cache_misses_total ");
+        const double hits = counted("latentd_text_cache_hits_total ");
+        const double misses = counted("latentd_text_cache_misses_total ");
         CHECK(generate(pipeline, &request, NULL, &results[i], &err), "%s", err.message);
-        CHECK_NEAR(counted("sd_text_cache_hits_total ") - hits, 2.0 * i, 0);
-        CHECK_NEAR(counted("sd_text_cache_misses_total ") - misses, 2.0 - 2.0 * i, 0);
+        CHECK_NEAR(counted("latentd_text_cache_hits_total ") - hits, 2.0 * i, 0);
+        CHECK_NEAR(counted("latentd_text_cache_misses_total ") - misses, 2.0 - 2.0 * i, 0);
     }
     const struct generate_result *r = &results[0];
     const size_t bytes = sizeof(float) *

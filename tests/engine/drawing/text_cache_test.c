@@ -62,9 +62,9 @@ static void every_part_of_the_key_counts(void) {
 
 /* Returns the size of the cache as GET /metrics reports it. */
 static size_t bytes_told(void) {
-    static const char name[] = "\nsd_text_cache_bytes ";
+    static const char name[] = "\nlatentd_text_cache_bytes ";
     size_t size;
-    char *text = metrics_render(&size);
+    char *text = metrics_render(NULL, &size);
     const char *line = text ? strstr(text, name) : NULL;
     const size_t bytes = line ? strtoull(line + strlen(name), NULL, 10) : SIZE_MAX;
     free(text);

@@ -505,6 +505,7 @@ static int evaluations_of(enum scheduler_kind kind, int steps) {
  * of comparisons. */
 static void describe_class(enum scheduler_kind kind, char *out, size_t size) {
     const struct scheduler_info *info = scheduler_get_info(kind);
+    CHECK(!info->aliases[SCHEDULER_ALIASES], "%s: the list of aliases ends", info->name);
     int slope = (evaluations_of(kind, 20) - evaluations_of(kind, 10)) / 10;
     int more = evaluations_of(kind, 10) - 10 * slope;
     char factor[16] = "", rest[16] = "";

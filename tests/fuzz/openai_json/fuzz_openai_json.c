@@ -1,5 +1,5 @@
-/* Arbitrary bodies of POST /v1/images/generations. Parsing ends in an order within its ranges or in
- * an error in OpenAI's form. */
+/* Arbitrary JSON bodies of POST /v1/images/generations and /v1/images/edits. Parsing ends in an
+ * order within its ranges or in an error in OpenAI's form. */
 #include "server/openai/image_order.h"
 #include "server/openai/openai.h"
 #include "tests/fuzz/fuzz.h"
@@ -19,19 +19,25 @@ static void check_refusal(const struct error *err) {
     json_decref(body);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void check_route(const uint8_t *data, size_t size, enum image_route route) {
     const struct openai_models models = { "tiny-sd", NULL };
     struct image_order order;
     struct error err = { 0 };
-    if (!image_order_from_json((const char *)data, size, &models, &order, &err)) {
+    if (!image_order_from_json((const char *)data, size, route, &models, &order, &err)) {
         check_refusal(&err);
-        return 0;
+        return;
     }
     const struct generate_request *r = &order.request;
     if (!generate_request_check(r, &err) || r->prompt_count != 1 || r->num_images > 10 ||
         order.partial_images > 3 || (order.stream && r->num_images != 1) ||
-        (r->format == PICTURE_PNG) != (r->quality == 0))
+        (r->format == PICTURE_PNG) != (r->quality == 0) ||
+        (route == IMAGE_EDIT) != (r->init_image.bytes != NULL))
         abort();
     image_order_finish(&order);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    check_route(data, size, IMAGE_GENERATION);
+    check_route(data, size, IMAGE_EDIT);
     return 0;
 }

@@ -1,7 +1,7 @@
-/* Texts that are parsed before anything else is checked, from operators and from unknown clients.
- * The first byte selects the kind: a configuration file, a file of keys, an Authorization header,
- * or an origin for CORS. A refusal gives a reason. An accepted header gives exactly the key that it
- * contains. */
+/* Fuzzes the parsers of texts that are read before anything else is checked, from operators and
+ * from unknown clients. The first byte selects the kind: a configuration file, a file of keys, an
+ * Authorization header, or an origin for CORS. A refusal gives a reason. An accepted header gives
+ * exactly the key that it contains. */
 #include "command/options/config_file.h"
 #include "command/options/options.h"
 #include "server/access/authorization.h"

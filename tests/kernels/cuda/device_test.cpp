@@ -1,6 +1,6 @@
-/* kernels/cuda/device, memory and graph on the emulator: errors and what they become, the pool of
- * weights, copies that survive a reused source, pacing, recorded work; with every fault that the
- * runtime can report at the place where it would. */
+/* Tests kernels/cuda/device, memory and graph on the emulator: which errors the runtime's errors
+ * become, the pool of weights, copies whose source is reused, pacing, and recorded work. Every
+ * fault that the runtime can report is injected where it would be reported. */
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gemm/gemm_candidates.h"
 #include "tests/check.h"
@@ -12,7 +12,7 @@
 
 static struct error err;
 
-/* Before anything is open. */
+/* Errors of opening a device. */
 static void what_stands_in_the_way() {
     emulator_set_capability(0);
     CHECK(!cuda_open(0, &err) && err.code == ERROR_NOT_FOUND, "no device: %s", err.message);
@@ -46,7 +46,8 @@ static bool may_use_hopper() {
     return gemm_can(&shape, &hopper);
 }
 
-/* Kernels for sm_80 on sm_90, in a process of its own since a device is opened for good. */
+/* Kernels for sm_80 on sm_90. Runs in a process of its own, because a device stays open until its
+ * process ends. */
 static void older_code() {
     fflush(stdout);
     const pid_t child = fork();
@@ -85,7 +86,7 @@ static void opened() {
     CHECK(cuda_ok(cudaSuccess, "x", &err), "neither of them is for good");
 }
 
-/* Each in a process of its own, since a device is lost for good. */
+/* Each case runs in a process of its own, because a lost device stays lost. */
 static void what_loses_a_device() {
     static const cudaError_t fatal[] = { cudaErrorUnknown, cudaErrorNoDevice,
         cudaErrorInvalidDevice, cudaErrorContextIsDestroyed, cudaErrorDeviceUninitialized,
@@ -148,7 +149,7 @@ static void weights_pool() {
         unused);
 }
 
-/* Far more than the ring, in odd pieces, each source overwritten at once. */
+/* Copies far more than the ring holds, in odd sizes, and overwrites each source at once. */
 static void copies() {
     const size_t bytes = (37 << 20) + 13;
     void *block = NULL;
@@ -183,7 +184,7 @@ static void count_up(void *number) {
     ++*(int *)number;
 }
 
-/* Never more than one step ahead. */
+/* The host is never more than one step ahead. */
 static void pacing() {
     int done = 0;
     CHECK(cuda_memory.synchronize(&err), "%s", err.message);
@@ -228,7 +229,7 @@ static void recorded_work() {
         CHECK(!ok && !none && !cuda_is_recording(), "%s", steps[i]);
         CHECK(err.code == (i == 3 ? ERROR_NO_MEMORY : ERROR_DEVICE), "%s", err.message);
         emulator_fail_nothing();
-        if (i == 1) { /* it said no and left the stream as it was */
+        if (i == 1) { /* the injected failure left the stream capturing */
             cudaGraph_t graph;
             (void)cudaStreamEndCapture(cuda_stream(), &graph);
             if (graph)
@@ -239,8 +240,8 @@ static void recorded_work() {
     cuda_memory.release(MEMORY_ACTIVATIONS, block, 1 << 20);
 }
 
-/* The end of this process's device, wherever it shows first; then nothing works and nothing hangs.
- */
+/* The device is lost, and the first call that notices it reports it. After that, every call fails
+ * and none hangs. */
 static void lost() {
     void *block = NULL;
     CHECK(cuda_memory.alloc(MEMORY_ACTIVATIONS, 4096, &block, &err), "%s", err.message);
@@ -248,7 +249,7 @@ static void lost() {
     CHECK(!cuda_memory.view(block, 4096, &err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);
     CHECK_CONTAINS(err.message, "cudaErrorIllegalAddress");
     CHECK_CONTAINS(err.message, "the GPU is lost to this process");
-    emulator_fail_nothing(); /* what is lost stays lost */
+    emulator_fail_nothing(); /* the device stays lost */
     CHECK(!cuda_enter(&err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);
     CHECK(!cuda_upload(block, "x", 1, &err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);
     CHECK(!cuda_memory.synchronize(&err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);

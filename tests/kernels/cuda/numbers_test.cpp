@@ -1,11 +1,12 @@
-/* What kernels compute by themselves in place of the chip's instructions, against double. */
+/* Compares functions that kernels compute with approximations of their own with the same functions
+ * in double. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/attention/attention.cuh"
 #include "tests/check.h"
 
 #include <math.h>
 
-/* As precise as it says on all of its range, and what it makes of numbers that are none. */
+/* The promised precision over the whole range, and the results for infinities and NaN. */
 static void spared_exponentials() {
     const double allowed = 7.6e-5;
     double worst = 0, at = 0;
@@ -22,11 +23,12 @@ static void spared_exponentials() {
         spared_exp2(-INFINITY) <= tiny && spared_exp2(-1e30f) <= tiny && spared_exp2(-140) <= tiny,
         "%g %g", (double)spared_exp2(-INFINITY), (double)spared_exp2(-1e30f));
     CHECK(isnan(spared_exp2(NAN)), "%g of NaN", (double)spared_exp2(NAN));
-    /* A largest score's product is rounded otherwise than the others': a little above 0. */
+    /* The largest score's own argument may be a little above 0, because its product is rounded
+     * differently. */
     CHECK(fabs((double)spared_exp2(1e-4f) - 1) < 2e-4, "%g", (double)spared_exp2(1e-4f));
 }
 
-/* To 1.5e-7 of x/2, which multiplies what erf is off, and rounding. */
+/* erf has an error of 1.5e-7, which x/2 multiplies; rounding adds to it. */
 static void short_gelus() {
     double worst = 0, at = 0;
     for (int i = -2000000; i <= 2000000; i++) {
@@ -41,7 +43,8 @@ static void short_gelus() {
         (double)short_gelu(NAN), (double)short_gelu(INFINITY));
 }
 
-/* To a few units in the last place of 16 bits' many, whatever the other of the two is. */
+/* The error is a few units in the last place of f16 and bf16, whatever the other of the two values
+ * is. */
 static void quick_silus() {
     double worst = 0, at = 0;
     for (int i = -300000; i <= 300000; i++) {

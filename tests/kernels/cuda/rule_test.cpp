@@ -1,5 +1,5 @@
-/* The choices that are made without a tuner, beside what every kernel took on a real GPU: a table of
- * choices_table.py. The device is the emulator's H100; no kernel runs.
+/* Compares the choices that are made without a tuner with the times that every kernel took on a
+ * real GPU: a table of choices_table.py. The device is the emulator's H100; no kernel runs.
  *
  * usage: rule_test TABLE */
 extern "C" {
@@ -15,8 +15,9 @@ extern "C" {
 #include <map>
 #include <string>
 
-/* What all choices together may take, beside the best kernel of each shape. Of the times themselves a
- * few are twice what the same kernel takes on a neighbouring shape: something else ran. */
+/* The limit for the time of all choices together, relative to the best kernel of each shape. It is
+ * not lower because a few of the times are twice those of the same kernel on a neighbouring shape:
+ * something else ran then. */
 #define MOST 1.07
 
 struct line {

@@ -23,12 +23,12 @@ extern "C" {
 #include <string>
 #include <vector>
 
-/* What the code takes, which may only sink: of group_norm, two kernels that together are faster
- * than one (measured on an H100) count as two. */
+/* The number of launches of the present code; it may only fall. Two kernels of group_norm that
+ * together are faster than one (measured on an H100) count as two. */
 #define MOST_LAUNCHES 350
 
 #define ROWS 2
-#define SIDE 64   /* of the latents: 512 px */
+#define SIDE 64   /* of the latents, for 512 px */
 #define TOKENS 77 /* of the text */
 #define LINES SAMPLER_TIME_LINES
 
@@ -55,7 +55,7 @@ static const struct unet_config *sd15(void) {
 /* ---- weights without numbers ---- */
 
 static const struct kernels *cuda;
-static void *nowhere; /* device memory that stands for every weight's */
+static void *nowhere; /* device memory that all weights share */
 
 static bool is_given(
     void *user, const char *, int rank, const int64_t *shape, struct tensor *out, struct error *) {
@@ -110,7 +110,7 @@ struct call {
     bool every_step;
 };
 static std::vector<struct call> calls;
-static bool encodes_schedule; /* the calls that come now */
+static bool encodes_schedule; /* whether the calls that follow encode a schedule */
 
 static std::string text(const char *format, ...) {
     char buffer[256];
@@ -158,7 +158,7 @@ static std::string describe(const struct timestep_embedding_args *a) {
     return text("rows=%lld elements=%lld", at(a->y, 0), (long long)tensor_elements(a->y));
 }
 
-/* Of the small ones only how much they write matters. */
+/* Of small operations only the number of elements written matters. */
 template <class ARGS> static std::string describe(const ARGS *a) {
     return text("elements=%lld", (long long)tensor_elements(a->y));
 }
@@ -247,7 +247,7 @@ static bool list_calls(struct error *err) {
     return ok;
 }
 
-/* Calls that are alike as one line, in the order of the first of each. */
+/* Writes equal calls as one line, in the order of their first calls. */
 static std::string table(int *launches) {
     std::vector<std::string> order;
     std::map<std::string, int> times;

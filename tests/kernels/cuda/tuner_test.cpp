@@ -1,6 +1,6 @@
-/* The tuner against planted candidates, on the emulator: one kernel that is right, and others that
- * are right for small shapes only, forget an element, exchange operands, mask too little, write
- * outside, mix the rows, or end the process. */
+/* The tuner with planted candidates, on the emulator. One kernel is right. The others are right for
+ * small shapes only, forget an element, exchange operands, mask too little, write outside of their
+ * output, mix rows, or end the process. */
 #include "kernels/cuda/gemm/gemm_candidates.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numeric.cuh"
@@ -22,16 +22,16 @@ struct planted_shape {
 
 enum plant {
     PLANT_STATIC,
-    PLANT_SMALL_ONLY, /* knows 256 columns */
+    PLANT_SMALL_ONLY, /* is right for up to 256 columns */
     PLANT_ONE_OFF,    /* forgets the last element of the batch */
-    PLANT_WRONG,      /* by a tenth */
-    PLANT_SWAPPED,    /* the two operands exchanged */
-    PLANT_MASK,       /* leaves one masked column in */
-    PLANT_OUTSIDE,    /* and one element more */
-    PLANT_BATCH,      /* rounds otherwise when there are more rows */
-    PLANT_RACE,       /* is wrong in one call of seven */
-    PLANT_REFUSED,    /* a launch that the device refuses */
-    PLANT_DEADLY,     /* writes where nothing is */
+    PLANT_WRONG,      /* its results are off by a tenth */
+    PLANT_SWAPPED,    /* exchanges the two operands */
+    PLANT_MASK,       /* does not zero one of the masked columns */
+    PLANT_OUTSIDE,    /* also writes the element after the end */
+    PLANT_BATCH,      /* rounds differently when there are more rows */
+    PLANT_RACE,       /* is wrong in one of seven calls */
+    PLANT_REFUSED,    /* its launch is refused by the device */
+    PLANT_DEADLY,     /* writes to an invalid address */
     PLANT_PLAINEST,
     PLANT_COUNT,
 };
@@ -73,8 +73,8 @@ static void candidate_name(const void *, int candidate, char name[TUNER_NAME_BYT
     snprintf(name, TUNER_NAME_BYTES, "%s", plant_names[candidate]);
 }
 
-static int prepared;      /* calls of prepare */
-static int64_t most_rows; /* that run was called with */
+static int prepared;      /* number of calls of prepare */
+static int64_t most_rows; /* the most rows of any call of run */
 
 static bool prepare(const void *shape, struct trial *trial, struct error *err) {
     const struct planted_shape *s = (const struct planted_shape *)shape;
@@ -170,7 +170,7 @@ static void other_dtypes_are_compared() {
     cuda_tuner.end();
 }
 
-/* Timed on the fewest and the most rows that were noted, as far as there is memory. */
+/* Candidates are timed on the fewest and the most rows that were noted, if memory suffices. */
 static void rows_and_memory() {
     const struct planted_shape shape = { DTYPE_F32, 100000 };
     const int problem = cuda_tuner.problem_count();
@@ -183,7 +183,8 @@ static void rows_and_memory() {
     CHECK(r.verdict == TUNER_RIGHT && r.us > 0 && r.flops == 4.0 * 100000, "%g flops", r.flops);
     CHECK(most_rows == 8, "%lld rows", (long long)most_rows);
     cuda_tuner.end();
-    /* x and three results of 8 rows are 12 MiB, of 3 rows 4.6 MiB; the cache's flush is 2 MiB */
+    /* x and three results take 12 MiB for 8 rows and 4.6 MiB for 3 rows; flushing the cache takes 2
+     * MiB */
     emulator_set_memory(emulator_memory_used() + (13 << 20));
     most_rows = 0;
     r = try_plant(problem, PLANT_STATIC);
@@ -200,8 +201,9 @@ static void rows_and_memory() {
     CHECK(cuda_memory.used(MEMORY_ACTIVATIONS) == 0, "%zu", cuda_memory.used(MEMORY_ACTIVATIONS));
 }
 
-/* What serving takes of the tuner: every layer of a request on shapes that were never seen, whose
- * choices are in a full file. Processor time, of which a second is the promise. */
+/* What the tuner costs a daemon that serves: looking up every layer of a request on shapes that
+ * were never seen, while the file of choices is full. It must take less than a second of processor
+ * time. */
 static void finding_choices_takes_no_second() {
     struct gemm_shape shape = {};
     struct gemm_candidate all[GEMM_MAX_CANDIDATES];
@@ -247,7 +249,7 @@ static int try_the_deadly_one() {
                : 1;
 }
 
-/* In a process of its own, as `latentd tune` tries it. */
+/* Runs in a process of its own, as `latentd tune` does. */
 static void a_deadly_one_takes_its_process() {
     fflush(stdout);
     const pid_t child = fork();

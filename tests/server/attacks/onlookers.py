@@ -57,10 +57,10 @@ with tempfile.TemporaryDirectory() as folder, \
     alone = measure(d)
     followed = paused_job(d)
     onlookers = follow(d, followed, CONNECTIONS // 2)
-    check(wait_until(lambda: read(d)["sd_job_watchers"] == SHARE), f"{SHARE} of {len(onlookers)} keep a place")
+    check(wait_until(lambda: read(d)["latentd_job_watchers"] == SHARE), f"{SHARE} of {len(onlookers)} keep a place")
     others_hear_of_theirs(d, followed)
     judge("onlookers", alone, measure(d))
-    check(wait_until(lambda: read(d)["sd_job_watchers"] <= SHARE), f"at most {SHARE} in the end")
+    check(wait_until(lambda: read(d)["latentd_job_watchers"] <= SHARE), f"at most {SHARE} in the end")
     ends_in_time(d, DRAIN_S, "onlookers")
     for s in onlookers:
         s.close()

@@ -90,9 +90,9 @@ def end_one(d, phase, how, draw, n, longest_s):
     if how.startswith("leave"):
         met = d.request("GET", "/info").json()["queue"]["depth"] > 0
         c.close()
-        return met, d.metrics()["sd_unet_calls_total"]
+        return met, d.metrics()["latentd_unet_calls_total"]
     met = d.request("POST", f"/generate/{id}/cancel").status == 200
-    calls = d.metrics()["sd_unet_calls_total"]
+    calls = d.metrics()["latentd_unet_calls_total"]
     r = c.getresponse()
     body = r.read().decode(errors="replace")
     c.close()
@@ -102,7 +102,7 @@ def end_one(d, phase, how, draw, n, longest_s):
     else:
         check(r.status in (200, 499), f"{phase}: {r.status} {body[:200]}")
         met = met and r.status == 499
-    return met, d.metrics()["sd_unet_calls_total"] - calls
+    return met, d.metrics()["latentd_unet_calls_total"] - calls
 
 
 def how_long(d):
@@ -147,7 +147,7 @@ def main(root):
             check(wait_until(lambda: d.depth() == 0 and not jobs_left(d), 30), f"{n}: {phase}, {how}: it goes on")
             slowest_s = max(slowest_s, time.monotonic() - begun)
             if how.startswith("leave") and hit and not others:
-                calls_left[how].append(d.metrics()["sd_unet_calls_total"] - more)
+                calls_left[how].append(d.metrics()["latentd_unet_calls_total"] - more)
             met.setdefault((phase, how), []).append(hit)
         check(max(calls, default=0) <= 1, f"{max(calls, default=0)} UNet calls after a cancel")
         left, left_stream = (max(c) for c in calls_left.values())

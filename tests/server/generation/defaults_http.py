@@ -46,6 +46,32 @@ def infotext(picture):
     return {name: re.search(rf"{name}: ([^,\n]+)", text)[1] for name in ("Steps", "CFG scale", "Size")}
 
 
+def the_scheduler(path):
+    """A default scheduler takes the place of the checkpoint's; a client's own choice counts more."""
+    own = {"name": "dpmpp_2m", "use_karras_sigmas": True}
+    with Daemon(executable, path, extra=["--dtype", "f32"]) as d:
+        told = d.get("/info").json()["model"]
+        check(told["defaults"]["scheduler"] == own and told["default_scheduler"] == "dpmpp_2m", f"{told}")
+        check(told["default_scheduler_options"]["use_karras_sigmas"]["default"] is True, "its options too")
+        check(d.get("/schedulers").json()["default"] == "dpmpp_2m", "GET /schedulers")
+        named = used(d, scheduler=own)["scheduler"]
+        check(named["name"] == "dpmpp_2m" and named["use_karras_sigmas"] is True, f"{named}")
+        open_ = post(d, "/generate", {**WORDS, "output": "latent"})
+        same = post(d, "/generate", {**WORDS, "output": "latent", "scheduler": own})
+        check(open_.json()["images"] == same.json()["images"], "the same latents as when it is named")
+        check(used(d)["scheduler"] == named, f"left out: {used(d)['scheduler']}")
+        check(used(d, scheduler={"use_karras_sigmas": False})["scheduler"]["use_karras_sigmas"] is False,
+              "an option alone goes to the default scheduler")
+        check(used(d, scheduler="ddim")["scheduler"]["name"] == "ddim", "a client's own")
+        drawn = [json.loads(post(d, "/sdapi/v1/txt2img", {"prompt": "a", "steps": 2, "width": 64, "height": 64, **more}
+                                 ).json()["info"]) for more in ({}, {"sampler_name": "Euler"})]
+        check([one["sampler_name"] for one in drawn] == ["DPM++ 2M", "Euler"], f"{drawn}")
+        check([re.search("Sampler: ([^,]+), Schedule type: ([^,]+)", one["infotexts"][0]).groups() for one in drawn] ==
+              [("DPM++ 2M", "Karras"), ("Euler", "Uniform")], f"AUTOMATIC1111's names: {drawn}")
+    with Daemon(executable, path, extra=["--dtype", "f32", "--default", "scheduler=euler_ancestral"]) as d:
+        check(used(d)["scheduler"]["name"] == "euler_ancestral", "the daemon's counts more")
+
+
 def without_any(path):
     with Daemon(executable, path, extra=["--dtype", "f32"]) as d:
         p = used(d)
@@ -114,6 +140,10 @@ def wrong_files_are_named(folder):
     for text, words in (('{"defaults": {"guidance_scale": 300}}', ("guidance_scale", "300", "from 0 to 100")),
                         ('{"defaults": {"seed": 3}}', ("seed", "num_inference_steps, guidance_scale")),
                         ('{"defaults": {"glow": 3}}', ("glow",)), ('{"defaults": 7}', ("defaults", "7")),
+                        ('{"defaults": {"scheduler": "glow"}}', ("scheduler", "glow", "ddim")),
+                        ('{"defaults": {"scheduler": {"name": "ddim", "eta": 1}}}', ("scheduler.eta", "only a request")),
+                        ('{"defaults": {"scheduler": {"name": "ddim", "use_karras_sigmas": true}}}',
+                         ("scheduler.use_karras_sigmas",)),
                         ('{}', ("defaults",)),
                         ('{"defaults": {}, "guidance_scale": 3}', ("guidance_scale", "only key")), ('{"defaults": {', ("JSON",))):
         path = checkpoint(folder, text)
@@ -122,7 +152,8 @@ def wrong_files_are_named(folder):
         check(r.returncode == 1 and all(word in r.stderr for word in ("latentd.json", *words)),
               f"{text}: {r.returncode} {r.stderr}")
     for text, words in (("guidance_scale", "FIELD=VALUE"), ("glow=1", "a default can be had for"),
-                        ("clip_skip=x", "an integer from 0")):
+                        ("clip_skip=x", "an integer from 0"), ("scheduler=glow", "ddim"),
+                        ("scheduler={", "JSON")):
         r = subprocess.run([executable, "serve", "--model", model, "--listen", "127.0.0.1:0", "--default", text],
                            capture_output=True, text=True, timeout=60)
         check(r.returncode == 2 and "--default" in r.stderr and words in r.stderr, f"{text}: {r.stderr}")
@@ -138,5 +169,6 @@ with tempfile.TemporaryDirectory() as work:
     with open(drawn, "rb") as f:
         found = infotext(f.read())
     check(found == {"Steps": "3", "CFG scale": "2", "Size": "64x72"}, f"latentd generate: {found}")
+    the_scheduler(checkpoint(work, {"scheduler": {"name": "dpmpp_2m", "use_karras_sigmas": True}}))
     wrong_files_are_named(work)
 done()

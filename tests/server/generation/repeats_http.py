@@ -15,7 +15,7 @@ FIELDS = {"prompt": "a", "num_inference_steps": 20, "scheduler": "ddim"}  # its 
 
 def drawn(d):
     for line in d.get("/metrics").body.decode().splitlines():
-        if line.startswith("sd_images_total "):
+        if line.startswith("latentd_images_total "):
             return int(float(line.split()[1]))
 
 

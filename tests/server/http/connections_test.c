@@ -6,6 +6,7 @@
 #include "base/monotonic.h"
 #include "tests/check.h"
 
+#include <poll.h>
 #include <semaphore.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -93,7 +94,47 @@ static void who_leaves_is_reported_at_once(void) {
     sem_destroy(&gone);
 }
 
+/* Returns whether the acceptor would wake up. */
+static bool is_signalled(struct connections *connections) {
+    struct pollfd entry = { .fd = connections_place_fd(connections), .events = POLLIN };
+    uint64_t count;
+    return poll(&entry, 1, 0) == 1 && read(entry.fd, &count, sizeof(count)) == sizeof(count);
+}
+
+/* A client that found no place waits without a limit while all connections are busy. It must be
+ * woken when one begins to wait for its own client, because that one may be shut down. */
+static void who_waits_for_a_place_is_woken(void) {
+    static const enum connection_phase waiting[] = { CONNECTION_IDLE, CONNECTION_HEADERS,
+        CONNECTION_BODY };
+    struct connections *connections;
+    struct error err = { 0 };
+    int pair[2];
+    bool busy;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "a pair");
+    CHECK(connections_create(1, nobody_is_watched, &connections, &err), "%s", err.message);
+    CHECK(connections_take_place(connections, &busy), "the only place");
+    CHECK(!connections_take_place(connections, &busy) && busy, "not connected yet, so busy");
+    CHECK(!is_signalled(connections), "nothing has changed");
+    struct connection *c = connections_add(connections, pair[0]);
+    CHECK(is_signalled(connections), "one that is added waits for headers");
+    for (size_t i = 0; i < sizeof(waiting) / sizeof(waiting[0]); i++) {
+        connections_watch(connections, c, NULL);
+        CHECK(!connections_take_place(connections, &busy) && busy, "it works, so busy");
+        CHECK(!is_signalled(connections), "nothing has changed");
+        connections_enter(connections, c, CONNECTION_SEND);
+        CHECK(!is_signalled(connections), "an answer is finished first");
+        connections_enter(connections, c, waiting[i]);
+        CHECK(is_signalled(connections), "phase %d may give way", (int)waiting[i]);
+    }
+    connections_remove(connections, c);
+    CHECK(is_signalled(connections), "a place is free");
+    close(pair[0]);
+    close(pair[1]);
+    connections_destroy(connections);
+}
+
 int main(void) {
+    who_waits_for_a_place_is_woken();
     what_has_come_is_not_idle();
     who_leaves_is_reported_at_once();
     return check_done();

@@ -101,6 +101,8 @@ ROWS = [
     ("too large, known before the body", post(H + J + b"Content-Length: 33554433\r\n"), 413, True),
     ("GET with a body", get(b"/health", H + b"Content-Length: 5\r\n") + b"AAAAA" + SMUGGLED, 400,
      True),
+    ("a method of no route, with a body", b"TRACE /health HTTP/1.1\r\n" + H + b"Content-Length: 5\r\n\r\nAAAAA", 405,
+     False),
     ("rebinding", get(b"/health", b"Host: evil.example\r\n"), 403, True),
     ("rebinding with our port", get(b"/health", b"Host: evil.example:8188\r\n"), 403, True),
     ("a Host that begins like ours", get(b"/health", b"Host: localhost.evil.example\r\n"), 403, True),

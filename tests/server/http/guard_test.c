@@ -66,6 +66,9 @@ static const struct guard_case cases[] = {
         { HOST, { "Transfer-Encoding", "chunked" } }, 411, NO_BODY },
     { "no length", "POST", "/generate", 0, { HOST, JSON }, 411 },
     { "GET with a body", "GET", "/health", 0, { HOST, { "Content-Length", "3" } }, 400 },
+    { "DELETE with a body", "DELETE", "/loras/a", 0, { HOST, { "Content-Length", "3" } }, 400 },
+    { "a method of no route, with a body", "TRACE", "/health", 0,
+        { HOST, { "Content-Length", "3" } }, 0 },
     { "GET with an empty body", "GET", "/health", 0, { HOST, { "Content-Length", "0" } }, 0 },
     /* Host */
     { "no Host", "GET", "/health", 0, { { "Accept", "*/*" } }, 400 },

@@ -72,7 +72,7 @@ def loads(d, count):
     """Checks by the daemon's metrics that the body of the `with` loads this many adapters."""
     before = figures(d)
     yield
-    name, grown = "sd_lora_load_seconds", figures(d)
+    name, grown = "latentd_lora_load_seconds", figures(d)
     check(grown[name + "_count"] - before[name + "_count"] == count,
           f"{grown[name + '_count'] - before[name + '_count']} loads, not {count}")
     check((grown[name + "_sum"] > before[name + "_sum"]) == (count > 0), "and take their time")
@@ -94,7 +94,7 @@ def sent_listed_and_used(d):
         r = d.put("snow", SNOW)
     check(r.status == 201, f"{r.status} {r.body[:300]}")
     told = r.json()
-    took = figures(d)["sd_lora_load_seconds_sum"]
+    took = figures(d)["latentd_lora_load_seconds_sum"]
     check(abs(took - told["load_s"]) < 1e-6, f"{took} s is what the answer says: {told['load_s']}")
     check(told["name"] == "snow" and told["state"] == "loaded" and told["matched"] == 46 and
           told["unmatched"] == [] and told["file_bytes"] == len(SNOW) and
@@ -136,7 +136,7 @@ def a_picture_says_what_it_used(d):
                       {"Content-Type": "application/json", "Accept": "image/png"})
     check(again.status == 200 and again.body == png, "its text draws it again")
     metrics = d.get("/metrics").body.decode()
-    check('\nsd_lora_requests_total{lora="snow"} ' in metrics and "\nsd_lora_loaded 1\n" in metrics,
+    check('\nlatentd_lora_requests_total{lora="snow"} ' in metrics and "\nlatentd_lora_loaded 1\n" in metrics,
           "counted")
 
 

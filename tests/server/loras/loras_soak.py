@@ -97,7 +97,7 @@ class Soak:
 def memory(daemon):
     """Returns the KiB of cached texts and the KiB of all other resident memory."""
     metrics = daemon.get("/metrics").body.decode()
-    texts = int(re.search(r"^sd_text_cache_bytes (\d+)$", metrics, re.M)[1]) // 1024
+    texts = int(re.search(r"^latentd_text_cache_bytes (\d+)$", metrics, re.M)[1]) // 1024
     return texts, daemon.rss_kb() - texts
 
 

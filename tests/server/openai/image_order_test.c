@@ -7,11 +7,12 @@
 
 #include <stdlib.h>
 
-static const struct openai_models models = { "tiny-sd", NULL };
+static const char *const served[] = { "dall-e-2", "org/model", "gpt-image-1", NULL };
+static const struct openai_models models = { .loaded = "tiny-sd", .served = served };
 
 static bool parse(const char *text, struct image_order *order, struct error *err) {
     memset(err, 0, sizeof(*err));
-    return image_order_from_json(text, strlen(text), &models, order, err);
+    return image_order_from_json(text, strlen(text), IMAGE_GENERATION, &models, order, err);
 }
 
 static void a_prompt_alone_takes_the_defaults(void) {
@@ -23,7 +24,7 @@ static void a_prompt_alone_takes_the_defaults(void) {
     CHECK_STRING(r->prompts[0], "a cat");
     CHECK(r->width == 0 && r->num_inference_steps == 25, "%d steps", r->num_inference_steps);
     CHECK(r->format == PICTURE_PNG && r->quality == 0, "quality %d", r->quality);
-    CHECK(!o.stream && o.response_format == IMAGE_AS_BASE64 && o.partial_images == 0 && !o.model[0],
+    CHECK(!o.stream && o.response_format == IMAGE_AS_BOTH && o.partial_images == 0 && !o.model[0],
         "%s", o.model);
     image_order_finish(&o);
 }
@@ -61,10 +62,83 @@ static void every_field_arrives(void) {
     image_order_finish(&o);
 }
 
-/* The openai package sends None as null; null must mean the same as a field left out. */
+/* Served names stand for the loaded model, as in vLLM; an adapter may follow. */
+static void served_names_are_the_model(void) {
+    static const struct {
+        const char *model, *adapter;
+    } rows[] = { { "dall-e-2", NULL }, { "org/model", NULL }, { "dall-e-2:snow", "snow" },
+        { "org/model:ink@5", "ink@5" } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[128];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"model\": \"%s\"}", rows[i].model);
+        const bool ok = parse(body, &o, &err);
+        CHECK(ok, "%s: %s", rows[i].model, err.message);
+        if (!ok)
+            continue;
+        CHECK(o.request.lora_count == (rows[i].adapter ? 1 : 0), "%s: %d adapters", rows[i].model,
+            o.request.lora_count);
+        if (rows[i].adapter && o.request.lora_count == 1)
+            CHECK_STRING(o.request.loras[0].name, rows[i].adapter);
+        image_order_finish(&o);
+    }
+}
+
+/* As the published spec has it, the gpt-image models answer with b64_json alone; others also with
+ * the url that is the dall-e models' default. */
+static void the_models_name_decides_what_is_answered(void) {
+    static const struct {
+        const char *fields;
+        int as;
+    } rows[] = {
+        { "\"model\": \"dall-e-2\"", IMAGE_AS_BOTH },
+        { "\"model\": \"tiny-sd\"", IMAGE_AS_BOTH },
+        { "\"model\": null", IMAGE_AS_BOTH },
+        { "\"model\": \"gpt-image-1\"", IMAGE_AS_BASE64 },
+        { "\"model\": \"gpt-image-1:snow\", \"response_format\": null", IMAGE_AS_BASE64 },
+        { "\"model\": \"gpt-image-1\", \"response_format\": \"url\"", IMAGE_AS_URL },
+        { "\"model\": \"dall-e-2\", \"response_format\": \"b64_json\"", IMAGE_AS_BASE64 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[128];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", %s}", rows[i].fields);
+        CHECK(parse(body, &o, &err), "%s: %s", rows[i].fields, err.message);
+        CHECK(o.response_format == rows[i].as, "%s: %d", rows[i].fields, o.response_format);
+        image_order_finish(&o);
+    }
+}
+
+/* What vLLM-Omni, SGLang and LocalAI call otherwise. */
+static void other_servers_names_are_known(void) {
+    struct image_order o;
+    struct error err;
+    CHECK(parse("{\"prompt\": \"a\", \"step\": 9, \"generator_device\": \"cuda\", \"seed\": -1,"
+                "\"sampler\": {\"name\": \"ddim\", \"eta\": 0.5}}",
+              &o, &err),
+        "%s", err.message);
+    CHECK(o.request.num_inference_steps == 9 && o.request.rng == RNG_CUDA, "%d steps",
+        o.request.num_inference_steps);
+    CHECK(!o.request.seed_given, "-1 is a random seed");
+    CHECK(o.request.scheduler.kind == SCHEDULER_DDIM, "%d", o.request.scheduler.kind);
+    image_order_finish(&o);
+}
+
+/* The openai package sends None as null; null must mean the same as a field left out. So do fields
+ * that do not exist, or not on this route: other clients send whole models of theirs. */
 static void null_is_the_default(void) {
     struct image_order o;
     struct error err;
+    CHECK(
+        parse("{\"prompt\": \"a\", \"true_cfg_scale\": null, \"svg\": null, \"frame_count\": null,"
+              "\"image\": null, \"width\": null, \"strength\": null}",
+            &o, &err),
+        "%s", err.message);
+    image_order_finish(&o);
+    CHECK(!parse("{\"prompt\": null}", &o, &err), "a prompt has no default");
+    CHECK_STRING(err.param, "prompt");
     for (size_t i = 0; image_order_field(IMAGE_GENERATION, i); i++) {
         char body[128];
         const char *name = image_order_field(IMAGE_GENERATION, i);
@@ -116,6 +190,7 @@ static const struct {
     { "\"n\": 1.5", "n", "invalid_value", "1 to 10" },
     { "\"model\": 3", "model", "invalid_value", "the name of a model" },
     { "\"model\": \"dall-e-3\"", "model", "model_not_found", "GET /v1/models" },
+    { "\"model\": \"dall-e\"", "model", "model_not_found", "GET /v1/models" },
     { "\"model\": \"tiny-sd2\"", "model", "model_not_found", "GET /v1/models" },
     { "\"model\": \"tiny-sd:a/b\"", "model", "model_not_found", "GET /v1/models" },
     { "\"size\": \"511x512\"", "size", "invalid_value", "a multiple of 8" },
@@ -151,13 +226,20 @@ static const struct {
     { "\"stream\": true, \"n\": 2", "n", "invalid_value", "\"stream\"" },
     { "\"stream\": true, \"response_format\": \"url\"", "response_format", "invalid_value",
         "b64_json" },
-    { "\"sampler\": \"ddim\", \"scheduler\": \"pndm\"", "sampler", "invalid_value", "the same" },
-    { "\"sampler\": \"x\"", "scheduler", "invalid_value", "ddim" },
+    { "\"sampler\": \"ddim\", \"scheduler\": \"pndm\"", "sampler", "invalid_value", "two names" },
+    { "\"sampler\": \"x\"", "sampler", "invalid_value", "ddim" },
+    { "\"step\": 0", "step", "invalid_value", "1 to 1000" },
+    { "\"step\": 9, \"num_inference_steps\": 9", "step", "invalid_value", "two names" },
+    { "\"step\": 9, \"quality\": \"high\"", "quality", "invalid_value", "num_inference_steps" },
+    { "\"generator_device\": \"musa\"", "generator_device", "invalid_value", "\"cuda\"" },
+    { "\"true_cfg_scale\": 4", "true_cfg_scale", "unknown_parameter", "no such field" },
     { "\"scheduler\": {\"name\": \"ddim\", \"eta\": 2}", "scheduler.eta", "invalid_value",
         "0 to 1" },
     { "\"num_inference_steps\": 0", "num_inference_steps", "invalid_value", "1 to 1000" },
     { "\"guidance_scale\": \"7\"", "guidance_scale", "invalid_value", "a number" },
-    { "\"seed\": -1", "seed", "invalid_value", "from 0" },
+    { "\"seed\": -2", "seed", "invalid_value", "from 0" },
+    { "\"seed\": -1.0", "seed", "invalid_value", "from 0" },
+    { "\"seed\": \"-1\"", "seed", "invalid_value", "from 0" },
     { "\"loras\": \"snow\"", "loras", "invalid_value", "a list" },
     { "\"priority\": 9", "priority", "invalid_value", "-3 to 3" },
     { "\"strength\": 0.5", "strength", "unknown_parameter", "no such field" },
@@ -168,6 +250,7 @@ static const struct {
     { "\"mask\": \"a\"", "mask", "invalid_value", "leave it out" },
     { "\"frame_count\": 4", "frame_count", "invalid_value", "leave it out" },
     { "\"svg\": {}", "svg", "invalid_value", "leave it out" },
+    { "\"images\": []", "images", "invalid_value", "leave it out" },
     { "\"prompt\": [\"a\", \"b\"]", "prompt", "invalid_value", "a string" },
 };
 
@@ -301,6 +384,84 @@ static void fidelity_is_strength_where_nothing_is_masked(void) {
     image_order_finish(&o);
 }
 
+#define PNG_URL "data:image/png;base64,UE5H" /* "PNG" */
+
+static bool parse_edit(const char *text, struct image_order *order, struct error *err) {
+    memset(err, 0, sizeof(*err));
+    return image_order_from_json(text, strlen(text), IMAGE_EDIT, &models, order, err);
+}
+
+/* OpenAI's EditImageBodyJsonParam. */
+static void an_edit_may_be_json(void) {
+    struct image_order o;
+    struct error err;
+    CHECK(parse_edit(
+              "{\"prompt\": \"a cat\", \"n\": 2, \"size\": \"64x128\", \"images\":"
+              "[{\"image_url\": \"" PNG_URL "\", \"file_id\": null}],"
+              "\"mask\": {\"image_url\": \"data:image/png;base64,TUFTSw==\"}, \"strength\": 0.5}",
+              &o, &err),
+        "%s", err.message);
+    const struct generate_request *r = &o.request;
+    CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
+    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0, "the picture");
+    CHECK(r->mask_image.size == 4 && memcmp(r->mask_image.bytes, "MASK", 4) == 0 &&
+              r->mask_is_transparent,
+        "the mask");
+    CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
+    CHECK_NEAR(r->strength, 0.5, 0);
+    image_order_finish(&o);
+    CHECK(parse_edit("{\"prompt\": \"a\", \"images\": [{\"image_url\": \"" PNG_URL "\"}],"
+                     "\"mask\": null, \"input_fidelity\": \"high\"}",
+              &o, &err),
+        "%s", err.message);
+    CHECK(!o.request.mask_image.bytes && !o.request.mask_is_transparent, "no mask");
+    CHECK(o.request.strength_given && o.request.strength == 0.5, "%g", o.request.strength);
+    image_order_finish(&o);
+}
+
+static void wrong_pictures_in_json_are_named(void) {
+    static const struct {
+        const char *fields, *param, *code, *words;
+    } rows[] = {
+        { "", "images", "missing_required_parameter", "required" },
+        { ", \"images\": null", "images", "missing_required_parameter", "required" },
+        { ", \"images\": []", "images", "invalid_value", "a list of one" },
+        { ", \"images\": {\"image_url\": \"" PNG_URL "\"}", "images", "invalid_value",
+            "a list of one" },
+        { ", \"images\": [{\"image_url\": \"" PNG_URL "\"}, {\"image_url\": \"" PNG_URL "\"}]",
+            "images", "invalid_value", "a list of one" },
+        { ", \"images\": [3]", "images[0]", "invalid_value", "image_url" },
+        { ", \"images\": [{}]", "images[0].image_url", "missing_required_parameter", "data URL" },
+        { ", \"images\": [{\"file_id\": \"file-cat\"}]", "images[0].file_id", "invalid_value",
+            "data sets" },
+        { ", \"images\": [{\"colour\": 1}]", "images[0].colour", "unknown_parameter",
+            "no such field" },
+        { ", \"images\": [{\"image_url\": \"https://a.example/b.png\"}]", "images[0].image_url",
+            "invalid_value", "fetches nothing" },
+        { ", \"images\": [{\"image_url\": \"UE5H\"}]", "images[0].image_url", "invalid_value",
+            "a data URL" },
+        { ", \"images\": [{\"image_url\": \"data:image/png;base64,UE5\"}]", "images[0].image_url",
+            "invalid_value", "base64" },
+        { ", \"images\": [{\"image_url\": \"" PNG_URL "\"}], \"mask\": \"" PNG_URL "\"", "mask",
+            "invalid_value", "image_url" },
+        { ", \"images\": [{\"image_url\": \"" PNG_URL "\"}], \"mask\": {\"file_id\": \"file-a\"}",
+            "mask.file_id", "invalid_value", "data sets" },
+        { ", \"image\": \"" PNG_URL "\"", "image", "invalid_value", "images in JSON" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[512];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\"%s}", rows[i].fields);
+        if (parse_edit(body, &o, &err)) {
+            CHECK(false, "%s was taken", rows[i].fields);
+            image_order_finish(&o);
+            continue;
+        }
+        check_error(&err, rows[i].fields, rows[i].param, rows[i].code, rows[i].words);
+    }
+}
+
 static void a_variation_needs_no_prompt(void) {
     static const struct part alone[] = { { "image", "A", true }, { NULL, NULL, false } };
     static const struct part told[] = { { "prompt", "a", false }, { "image", "A", true },
@@ -349,6 +510,9 @@ static void wrong_forms_are_named(void) {
             "invalid_value", "at most 65536 bytes" },
         { FORM({ "image", "A", true }, { "prompt", "a", false }, { "colour", "b", false }),
             IMAGE_EDIT, "colour", "unknown_parameter", "no such field" },
+        { FORM({ "image", "A", true }, { "prompt", "a", false },
+              { "images", "[{\"image_url\": \"" PNG_URL "\"}]", false }),
+            IMAGE_EDIT, "images", "invalid_value", "a form has image" },
         { FORM({ "image", "A", true }, { "markup", "b", true }), IMAGE_EDIT, "markup",
             "invalid_value", "leave it out" },
         { FORM({ "image", "A", true }, { "mask", "b", true }), IMAGE_VARIATION, "mask",
@@ -376,6 +540,9 @@ static void wrong_forms_are_named(void) {
 int main(void) {
     a_prompt_alone_takes_the_defaults();
     every_field_arrives();
+    served_names_are_the_model();
+    the_models_name_decides_what_is_answered();
+    other_servers_names_are_known();
     null_is_the_default();
     qualities_are_steps_and_formats_have_a_compression();
     wrong_fields_are_named();
@@ -383,6 +550,8 @@ int main(void) {
     what_is_missing_is_named();
     a_form_is_an_edit();
     fidelity_is_strength_where_nothing_is_masked();
+    an_edit_may_be_json();
+    wrong_pictures_in_json_are_named();
     a_variation_needs_no_prompt();
     wrong_forms_are_named();
     return check_done();

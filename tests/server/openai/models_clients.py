@@ -3,6 +3,7 @@ pictures, with the daemon and the bundled checkpoint.
 
 usage: models_clients.py LATENTD MODEL [FOLDER]      FOLDER: where to save the pictures
 """
+import base64
 import io
 import json
 import os
@@ -24,6 +25,7 @@ folder = sys.argv[3] if len(sys.argv) > 3 else None
 name = os.path.basename(model.rstrip("/"))
 FIELDS = {"seed": 7, "guidance_scale": 2.5, "num_inference_steps": 6}
 PROMPT = "a red house on green hills"
+SERVED = ["dall-e-2", "gpt-image-1"]
 
 
 def pixels(data):
@@ -40,11 +42,14 @@ def post(d, path, body):
 
 def models(d, client):
     listed = client.models.list().data
-    check([m.id for m in listed] == [name, f"{name}:rainbow", f"{name}:snow", "other"], f"{[m.id for m in listed]}")
+    check([m.id for m in listed] == [name, *SERVED, f"{name}:rainbow", f"{name}:snow", "other"],
+          f"{[m.id for m in listed]}")
     check(all(m.object == "model" and m.owned_by == "latentd" and m.created > 1e9 for m in listed), "fields")
-    check(listed[1].parent == name and listed[1].root == "rainbow", "as vLLM lists adapters")
+    check([m.created for m in listed if m.id == f"{name}:snow"] == [1600000000], "an adapter's is its file's time")
+    check(listed[3].parent == name and listed[3].root == "rainbow", "as vLLM lists adapters")
+    check(all(m.root == name for m in listed[1:3]), "and other names of the model")
     for asked, found in ((name, name), ("sd15", name), (f"{name}:snow", f"{name}:snow"), ("snow", f"{name}:snow"),
-                         ("other", "other")):
+                         ("other", "other"), ("dall-e-2", "dall-e-2"), ("dall-e-2:snow", f"{name}:snow")):
         check(client.models.retrieve(asked).id == found, asked)
     for asked in ("dall-e-3", f"{name}:nobody", "a b", "x" * 600):
         try:
@@ -60,9 +65,11 @@ def models(d, client):
     one = client.images.generate(model=f"{name}:snow", prompt=PROMPT, response_format="b64_json", extra_body=FIELDS)
     two = client.images.generate(model="snow", prompt=PROMPT, extra_body=FIELDS)
     check(one.data[0].b64_json == two.data[0].b64_json, "an adapter by both names")
-    import base64
     check((pixels(base64.b64decode(one.data[0].b64_json)) == pixels(native(d, loras=[{"name": "snow"}]))).all(),
           "draws as POST /generate does with it")
+    for asked, extra in (("gpt-image-1", {}), ("dall-e-2:snow", {"loras": [{"name": "snow"}]})):
+        got = client.images.generate(model=asked, prompt=PROMPT, extra_body=FIELDS)
+        check((pixels(base64.b64decode(got.data[0].b64_json)) == pixels(native(d, **extra))).all(), asked)
 
 
 def vllm(d, loras):
@@ -107,6 +114,20 @@ def vllm(d, loras):
         check(r.status == 400 and r.error()["param"] == param, f"{what} {body}: {r.body}")
 
 
+def picture_to_picture(d, client):
+    """image_to_image sends the picture as "inputs" and the prompt as a parameter."""
+    begin = native(d)
+    fields = {"num_inference_steps": 6, "guidance_scale": 2.5}
+    for target, size in ((None, {}), ({"width": 64, "height": 128}, {"width": 64, "height": 128, "resize_mode": "crop"})):
+        image = client.image_to_image(begin, prompt="a blue house", target_size=target, seed=3, **fields)
+        expected = native(d, prompt="a blue house", init_image=base64.b64encode(begin).decode(), **fields, seed=3, **size)
+        check((np.asarray(image.convert("RGB")) == pixels(expected)).all(), f"as POST /generate draws from it: {target}")
+    webp = io.BytesIO()
+    Image.open(io.BytesIO(begin)).save(webp, "WEBP")
+    image = client.image_to_image(webp.getvalue(), prompt="a blue house", strength=0.5, **fields)
+    check(image.size == (128, 128), f"{image.size}")
+
+
 def hugging_face(d):
     client = InferenceClient(model=f"http://{d.host}:{d.port}/hf", token="none")
     image = client.text_to_image(PROMPT, guidance_scale=2.5, num_inference_steps=6, seed=7)
@@ -121,11 +142,22 @@ def hugging_face(d):
         check(False, "a wrong width")
     except HfHubHTTPError as e:
         check("multiple of 8" in str(e) and e.response.status_code == 400, str(e))
+    picture_to_picture(d, client)
     for body, words in (({}, "inputs"), ({"inputs": 3}, "inputs"), ({"inputs": "a", "x": 1}, "x"), ([], "inputs"),
                         ({"inputs": "a", "parameters": 3}, "parameters"),
                         ({"inputs": "a", "parameters": {"steps": 3}}, "steps"),
                         ({"inputs": "a", "parameters": {"num_images": 2}}, "num_images"),
-                        ({"inputs": "a", "parameters": {"prompt": "b"}}, "inputs")):
+                        ({"inputs": "a", "parameters": {"prompt": "b"}}, "inputs: "),
+                        ({"inputs": 3, "parameters": {"prompt": "b"}}, "inputs: 3"),
+                        ({"inputs": "AAAA", "parameters": {"prompt": ["b"]}}, "prompt: "),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b", "init_image": "AAAA"}}, "init_image: "),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b", "target_size": {"width": 64}}}, "target_size: "),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b", "width": 64, "target_size": {
+                            "width": 64, "height": 64}}}, "target_size: "),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b", "target_size": {
+                            "width": 65, "height": 64}}}, "width: 65"),
+                        ({"inputs": "AAAA", "parameters": {"prompt": "b"}}, "PNG, JPEG or WebP"),
+                        ({"inputs": "a", "parameters": {"output": "png"}}, "Accept")):
         r = post(d, "/hf", body)
         check(r.status == 400 and words in r.json()["error"], f"{body}: {r.body}")
     r = d.request("POST", "/hf", '{"inputs": "a", "parameters": {"num_inference_steps": 2}}',
@@ -144,11 +176,13 @@ with tempfile.TemporaryDirectory() as scratch:
     for file in os.listdir(loras):
         if not file.endswith(".safetensors"):
             os.remove(os.path.join(loras, file))
+    os.utime(os.path.join(loras, "snow.safetensors"), (1600000000, 1600000000))
     root = os.path.join(scratch, "models")  # with a second checkpoint, never loaded
     os.makedirs(os.path.join(root, "other/unet"))
     for file in ("config.json", "weights.safetensors"):
         open(os.path.join(root, "other/unet", file), "w").close()
-    with Daemon(latentd, model, extra=("--lora-dir", loras, "--model-root", root)) as d:
+    with Daemon(latentd, model, extra=("--lora-dir", loras, "--model-root", root,
+                                         *(f"--served-model-name={other}" for other in SERVED))) as d:
         client = openai.OpenAI(base_url=f"http://{d.host}:{d.port}/v1", api_key="none")
         models(d, client)
         vllm(d, loras)

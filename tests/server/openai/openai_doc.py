@@ -34,7 +34,7 @@ with Document(executable, model, "docs/openai.md") as page:
     first, second = page.take("from openai import"), page.take("import tarfile")
     said = page.program("\n".join(("import time", first, second)))
     check(said.count("partial_image") == 2 and "image_generation.completed" in said, f"events: {said}")
-    check("The job is succeeded" in said, f"the job: {said}")
+    check("The job has succeeded" in said, f"the job: {said}")
     said = "".join(page.run("curl -s localhost:8188/v1/load_lora_adapter"))
     check(said.count("Success") == 2, f"adapters: {said}")
     page.program(page.take("from huggingface_hub"))
@@ -42,7 +42,9 @@ text = page.text
 # The table of fields on the page must match the fields that the code knows.
 fields = set(re.findall(r"`([a-z_\[\]]+)`", "".join(l.split("|")[1] for l in text.split("\n") if l.startswith("| `"))))
 with open(os.path.join(ROOT, "server/openai/image_order.c")) as f:
-    known = set(re.findall(r'^    \{ \.name = "([a-z_]+)"', f.read(), re.M))
+    source = f.read()
+known = set(re.findall(r'^    \{ \.name = "([a-z_]+)"', source, re.M))
+known |= set(re.findall(r'^    \{ "([a-z_]+)", "[a-z_]+" \},$', source, re.M))  # the aliases
 check(fields - known == set() and known - fields - {"prompt"} == set(),
       f"not in the program: {fields - known}; not in the table: {known - fields}")
 done()

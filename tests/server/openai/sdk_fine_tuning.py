@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import trainer
-from daemon import check, done
+from daemon import check, done, wait_until
 
 trainer.make_pictures()
 latentd, model = sys.argv[1:3]
@@ -85,9 +85,19 @@ def files(d, client):
              {"expires_after": {"anchor": "created_at", "seconds": 3600}})):
         refused(what, openai.BadRequestError, param, words, lambda o=options: client.files.create(
             **{"file": ("a.tar", archive()), "purpose": "fine-tune", **o}))
+    r = d.request("POST", "/v1/files", b'--xy\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nfine-tune\r\n--xy\r\n'
+                  b'Content-Disposition: form-data; name="file"; filename="a.tar"\r\n\r\nno archive\r\n--xy--\r\n',
+                  {"Content-Type": "multipart/form-data; boundary=xy"})
+    check(r.status == 400 and r.error()["code"] == "invalid_value" and r.error()["param"] == "file", f"{r.body}")
     refused("an unknown page", openai.BadRequestError, "after", "id of a file",
             lambda: client.files.list(after="file-nobody"))
     check({f.id for f in client.files.list()} == {"file-stripes", "file-empty", cats.id}, "nothing is left of these")
+    page = d.get("/v1/files?limit=2").json()  # the package's model leaves these out
+    check(page["has_more"] and [page["first_id"], page["last_id"]] == [f["id"] for f in page["data"]], f"{page}")
+    none = d.get("/v1/files?purpose=batch").json()
+    check(none["first_id"] is None and none["last_id"] is None and not none["has_more"], f"{none}")
+    refused("the content of no file", openai.NotFoundError, None, "there is no file",
+            lambda: client.files.content("file-nobody"))
     r = d.get(f"/v1/files/{cats.id}/content")
     check(r.status == 501 and r.headers["x-should-retry"] == "false", f"{r.status} {r.headers}")
     return cats.id
@@ -110,7 +120,8 @@ def a_job(d, client, file):
     check(job.fine_tuned_model == f"{name}:stripy" and job.finished_at >= job.created_at, f"{job}")
 
     events = list(client.fine_tuning.jobs.list_events(job.id, limit=3))
-    check(events[0].message == "The job is succeeded" and events[-1].message == "The job is queued",
+    check("file" not in events[0].data["result"] and "adapter" in events[0].data["result"], f"no paths: {events[0].data}")
+    check(events[0].message == "The job has succeeded" and events[-1].message == "The job is queued",
           f"{events[0].message}, {events[-1].message}")
     numbers = [int(e.id.rpartition("-")[2]) for e in events]
     check(numbers == list(range(numbers[0], 0, -1)), f"every event once, newest first: {numbers}")
@@ -148,8 +159,10 @@ def more_jobs(d, client, file):
     one, two = start("one"), start()
     check(two.status == "queued" and client.fine_tuning.jobs.cancel(two.id).status == "cancelled", "cancelled at once")
     wait(client, one.id, "running")
-    check(client.fine_tuning.jobs.retrieve(one.id).estimated_finish is None or
-          client.fine_tuning.jobs.retrieve(one.id).estimated_finish > one.created_at, "when it ends")
+    check(wait_until(lambda: client.fine_tuning.jobs.retrieve(one.id).estimated_finish, 60), "when it ends")
+    ends, now = client.fine_tuning.jobs.retrieve(one.id).estimated_finish, time.time()
+    eta_s = d.get("/jobs/" + one.id.removeprefix("ftjob-")).json()["eta_s"]
+    check(abs(now + eta_s - ends) <= 2 + eta_s / 2, f"in {ends - now} s; the job says {eta_s}")
     client.fine_tuning.jobs.pause(one.id)
     wait(client, one.id, "paused")
     check(client.fine_tuning.jobs.resume(one.id).status in ("queued", "running"), "it goes on")
@@ -159,6 +172,11 @@ def more_jobs(d, client, file):
     refused("a job that is over", openai.ConflictError, None, "cancelled", lambda: client.fine_tuning.jobs.pause(one.id))
     jobs = [j.id for j in client.fine_tuning.jobs.list(limit=1)]
     check(jobs[:2] == [two.id, one.id] and len(jobs) == 3, f"{jobs}")
+    found = {str(wanted): [j.id for j in client.fine_tuning.jobs.list(limit=1, metadata=wanted)]
+             for wanted in ({"owner": "me"}, {"owner": "you"}, {"owner": "me", "a": "b"})}
+    check(found == {"{'owner': 'me'}": jobs[2:], "{'owner': 'you'}": [], "{'owner': 'me', 'a': 'b'}": []}, f"{found}")
+    none = [j["id"] for j in d.get("/v1/fine_tuning/jobs?metadata=null").json()["data"]]
+    check(none == jobs[:2], f"without metadata: {none}")
     key = {"Idempotency-Key": "monday"}
     same = [client.fine_tuning.jobs.create(model=name, training_file=file, suffix="same", extra_headers=key,
                                            hyperparameters=LITTLE).id for _ in range(2)]

@@ -10,6 +10,8 @@ import json
 import os
 import sys
 import time
+import urllib.parse
+import urllib.request
 
 import numpy as np
 import openai
@@ -48,6 +50,7 @@ def native(d, **fields):
 
 def generations(d, client):
     got = client.images.generate(model=name, prompt=PROMPT, n=2, size="128x128", extra_body=FEW)
+    check(all(i.url and i.b64_json for i in got.data), "both, for a client that does not say what it reads")
     check(len(got.data) == 2 and got.size == "128x128" and got.output_format == "png", f"{got.size}")
     check(abs(got.created - time.time()) < 120 and got.background == "opaque", f"{got.created}")
     check(got.quality == "auto" and got.usage.output_tokens == 0, f"{got.quality}")
@@ -63,8 +66,11 @@ def generations(d, client):
     web = client.images.generate(prompt=PROMPT, response_format="url", output_format="webp",
                                  output_compression=60, quality="low", extra_body={"seed": 1})
     url = web.data[0].url
-    check(url.startswith("data:image/webp;base64,") and web.data[0].b64_json is None, url[:40])
-    image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+    with urllib.request.urlopen(url) as answer:
+        data, kind = answer.read(), answer.headers["Content-Type"]
+    check(kind == "image/webp" and web.data[0].b64_json is None, f"{url}: {kind}")
+    check(d.get(urllib.parse.urlparse(url).path).body == data, "and again")
+    image = Image.open(io.BytesIO(data))
     check(image.format == "WEBP" and image.size == (128, 128), f"{image.format}")
     check(web.quality == "low" and web.output_format == "webp", f"{web.quality}")
     jpeg = client.images.generate(prompt=PROMPT, output_format="jpeg", extra_body=FEW)
@@ -101,6 +107,25 @@ def edits(d, client):
     fields = dict(prompt=prompt, init_image=base64.b64encode(file.getvalue()).decode(),
                   mask_image=base64.b64encode(white_file.getvalue()).decode(), **extra)
     check((edited == pixels(native(d, **fields))).all(), "as POST /generate with a white mask")
+    # The same edit as JSON, as the published EditImageBodyJsonParam has it.
+    def url(data):
+        return {"image_url": "data:image/png;base64," + base64.b64encode(data).decode()}
+    r = d.request("POST", "/v1/images/edits", json.dumps({"prompt": prompt, "images": [url(file.getvalue())],
+                  "mask": url(hole.getvalue()), "n": 2, **extra}), {"Content-Type": "application/json; charset=utf-8"})
+    check(r.status == 200 and [i["b64_json"] for i in r.json()["data"]] == [i.b64_json for i in got.data],
+          f"JSON draws what the form does: {r.status} {r.body[:200]}")
+    # A picture that is transparent itself is its own mask, as dall-e-2 has it.
+    begin.putalpha(mask.getchannel("A"))
+    own = io.BytesIO()
+    begin.save(own, "PNG")
+    alone = client.images.edit(image=("a.png", own.getvalue()), prompt=prompt, n=2, extra_body=extra)
+    check(all((pixels(picture(a, "own_mask")) == pixels(picture(b, "edit"))).all() for a, b in zip(alone.data, got.data)),
+          "its transparent half is drawn anew")
+    begin.putalpha(255)
+    begin.save(own := io.BytesIO(), "PNG")
+    opaque, none = (client.images.edit(image=("a.png", data.getvalue()), prompt=prompt, extra_body=extra).data[0]
+                    for data in (own, file))
+    check((pixels(picture(opaque, "opaque")) == pixels(picture(none, "no_mask"))).all(), "opaque alpha is no mask")
     # An edit without a mask: the picture is sent as a list (the newer models' form), resized, and
     # drawn at another strength.
     alone = client.images.edit(image=[("a.png", file.getvalue())], prompt=prompt, size="64x128",
@@ -115,7 +140,7 @@ def edits(d, client):
     for what, options, words in (
             ("a mask without transparency", {"mask": ("m.png", white_file.getvalue())}, "transparent"),
             ("a mask of another size", {"mask": ("m.png", png_of(64, 64))}, "128x128"),
-            ("no picture", {"image": ("a.png", b"nothing")}, "PNG or JPEG"),
+            ("no picture", {"image": ("a.png", b"nothing")}, "PNG, JPEG or WebP"),
             ("two pictures", {"image": [("a.png", file.getvalue())] * 2}, "one picture"),
             ("a wrong number", {"n": 11}, "1 to 10"),
             ("a wrong field", {"extra_body": {"colour": "red"}}, "no such field")):

@@ -17,8 +17,8 @@ from png_file import gradient, png_file
 EXECUTABLE = sys.argv[1]
 NOBODYS = "0123456789abcdef"
 # Routes whose names all callers share (docs/operation.md).
-SHARED = ("/datasets/{name}", "/loras/{name}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/models/{id}",
-          "/web/{name}")
+SHARED = ("/datasets/{name}", "/loras/{name}", "/v1/files/{id}", "/v1/files/{id}/content",
+          "/v1/images/files/{id}", "/v1/models/{id}", "/web/{name}")
 # Query names of the routes with an id; each is tried with this value.
 QUERIES = {"after": "1", "wait": "1", "limit": "1"}
 # Queries of the routes without an id. In LISTS and TASKS the value names something that a caller
@@ -27,7 +27,8 @@ LISTS = {("/jobs", "after"), ("/v1/fine_tuning/jobs", "after")}
 TASKS = {("/sdapi/v1/progress", "task_id"), ("/sdapi/v1/interrupt", "task_id"), ("/sdapi/v1/skip", "task_id")}
 NO_IDS = {("/generate", "async"), ("/jobs", "state"), ("/jobs", "type"), ("/jobs", "limit"), ("/v1/files", "after"),
           ("/v1/files", "limit"), ("/v1/files", "order"), ("/v1/files", "purpose"),
-          ("/v1/fine_tuning/jobs", "limit"), ("/sdapi/v1/progress", "skip_current_image")}
+          ("/v1/fine_tuning/jobs", "limit"), ("/v1/images/generations", "api-version"),
+          ("/v1/images/edits", "api-version"), ("/v1/images/variations", "api-version"), ("/sdapi/v1/progress", "skip_current_image")}
 # POST routes without an id in the path: those that take an Idempotency-Key, those with an id in
 # their body, those that refuse a key (tested in sdapi_http.py, models_clients.py, sdk_images.py),
 # and those where repeating a request changes nothing.

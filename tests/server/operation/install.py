@@ -25,11 +25,11 @@ with tempfile.TemporaryDirectory() as root:
     print("\n".join(found))
     check(f"{BINDIR}/latentd"[1:] in found, "the program")
     for name in ("latentd.1", "_latentd", "LICENSE", "LICENSE.clip-tokenizer", "latentd.service", "latentd.socket",
-                 "latentd.json", "snow.safetensors", "vocab.json"):
+                 "latentd.json", "dashboard.json", "snow.safetensors", "vocab.json"):
         check(any(path.endswith("/" + name) for path in found), f"{name} is installed")
     check(not any("/train/" in path or "/tests/" in path for path in found), "nothing of the tree alone")
-    units = [os.path.basename(path) for path in found if "/tiny-sd/" not in path and
-             path.endswith((".service", ".socket", ".json"))]
+    units = [os.path.basename(path) for path in found
+             if "/tiny-sd/" not in path and "/grafana/" not in path and path.endswith((".service", ".socket", ".json"))]
     check(sorted(units) == ["latentd.json", "latentd.service", "latentd.socket"], f"each unit once: {units}")
 
     options_path = f"{root}{SYSCONFDIR}/latentd/latentd.json"

@@ -103,6 +103,7 @@ def check_dialects(d, alice):
         r = exchange(d, get(path.encode()))[0][0]
         check(r.status == 401 and shape(r.json()), f"{path}: {r.status} {r.body}")
         check(r.headers["www-authenticate"].startswith(challenge), f"{path}: {r.headers}")
+        check(challenge.strip() in r.body.decode(), f"{path} says how to send the key: {r.body}")
         r = exchange(d, get(path.encode(), basic(b"user:" + alice)))[0][0]
         check(r.status == (404 if "nothing" in path else 200), f"{path} with a key: {r.status} {r.body[:80]}")
 
@@ -233,9 +234,9 @@ with tempfile.TemporaryDirectory() as work:
         check_failures(d, alice)
         check_curl(d, alice)
         metrics = exchange(d, get(b"/metrics", b"Bearer " + alice))[0][0].body.decode()
-        counted = int(re.search(r'sd_rejected_total\{reason="unauthorized"\} (\d+)', metrics)[1])
+        counted = int(re.search(r'latentd_rejected_total\{reason="unauthorized"\} (\d+)', metrics)[1])
         check(counted > 15, f"{counted} are counted")
-        reasons = dict(re.findall(r'sd_rejected_total\{reason="(\w+)"\} (\d+)', metrics))
+        reasons = dict(re.findall(r'latentd_rejected_total\{reason="(\w+)"\} (\d+)', metrics))
         check(int(reasons["too_many_failures"]) >= 2 and reasons["queue_full"] == "0", f"guesses are told apart: {reasons}")
         log = d.read_log()
         check(alice.decode() not in log and base64.b64encode(b"anybody:" + alice).decode() not in log,

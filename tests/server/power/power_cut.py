@@ -90,8 +90,8 @@ names = itertools.count()
 
 
 def train_some(d, said, until):
-    """Sends training jobs until the time `until`. said["accepted"][id]: the name of each
-    accepted job."""
+    """Sends training jobs until the time `until`. Stores the name of each accepted job in
+    said["accepted"], by the job's id."""
     while time.monotonic() < until:
         name = f"a-{next(names)}"
         fields = {"name": name, "dataset": "fake,step_ms=1", "max_train_steps": 3, "checkpointing_steps": 10}

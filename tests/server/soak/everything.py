@@ -286,7 +286,7 @@ class Everything:
         self.settle()
         time.sleep(2)  # until leftover connections are closed
         metrics = self.d.get("/metrics").body.decode()
-        texts = int(re.search(r"^sd_text_cache_bytes (\d+)$", metrics, re.M)[1]) // 1024
+        texts = int(re.search(r"^latentd_text_cache_bytes (\d+)$", metrics, re.M)[1]) // 1024
         with open(f"/proc/{self.d.process.pid}/status") as f:
             threads = int(re.search(r"Threads:\s+(\d+)", f.read())[1])
         return self.d.rss_kb() - texts, threads, self.d.open_files(), texts

@@ -164,7 +164,7 @@ def archives_that_are_refused(d):
             ("bombs in pieces", gzip.compress(tar(*((f"{i}.png", bytes(90000)) for i in range(20)))), 413,
              "more than 1000000 bytes of files, with 11.png"),
             *(("a sparse file", data, 400, "a.png is sparse") for data in sparse_archives()),
-            ("no pictures", tar(("a.txt", b"x")), 400, "no PNG or JPEG files"),
+            ("no pictures", tar(("a.txt", b"x")), 400, "no PNG, JPEG or WebP files"),
             ("folders of pictures", tar(("a/a.png", RGB), ("b/a.png", RGB)), 400, "in its folder a name"),
             ("none that can be read", tar(("a.png", CUT)), 400, "none of the 1 pictures can be used"),
             ("metadata that lead out", tar(("a.png", RGB), ("metadata.csv", b"file_name\n../a.png\n")), 400,

@@ -260,7 +260,7 @@ def wrong_jobs_have_their_own_errors():
          "--dataset-root"),
         ({"target_modules": ["no_such_layer"]}, 400, "target_modules", "no_such_layer"),
         ({"resume_from_checkpoint": "checkpoint-4"}, 400, "resume_from_checkpoint", "has no checkpoints"),
-        ({"dataset": "empty"}, 400, None, "no PNG or JPEG"),
+        ({"dataset": "empty"}, 400, None, "no PNG, JPEG or WebP"),
         ({"masks": "files"}, 400, None, "0.png: it has no mask"),
     ]
     with Trainer() as d:

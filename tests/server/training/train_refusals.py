@@ -197,7 +197,7 @@ ARCHIVES = [  # name and body of a PUT, status, words
     ("new", tar(("a.png", PICTURE), ("a.png", PICTURE)), 400, "comes twice"),
     ("new", tar(("a\x01.png", PICTURE)), 400, "control character"),
     ("new", announced(1 << 50), 413, "more than"),
-    ("new", tar(("a.txt", b"a string")), 400, "no PNG or JPEG"),
+    ("new", tar(("a.txt", b"a string")), 400, "no PNG, JPEG or WebP"),
     ("new", tar(("a.png", PICTURE[:99])), 400, "cut short"),
     ("stripes", tar(("a.png", PICTURE)), 409, "stripes already"),
     ("..%2fup", tar(("a.png", PICTURE)), 400, "path"),
@@ -215,7 +215,7 @@ def head(width, height):
 CAPTION = {"a.txt": b"a picture"}
 FOLDERS = {  # files of a data set, words of the error
     "nothing": ({}, "its folder is empty"),
-    "texts": ({"notes.txt": b"x"}, "notes.txt is neither"),
+    "texts": ({"notes.txt": b"x"}, "notes.txt is none of these"),
     "no_png": ({"a.png": b"GIF89a" + bytes(99), **CAPTION}, "this is a GIF"),
     "cut": ({"a.png": PICTURE[:len(PICTURE) // 2], **CAPTION}, "cut short"),
     "damaged": ({"a.png": PICTURE[:60] + bytes(40) + PICTURE[100:], **CAPTION}, "damaged"),

@@ -20,11 +20,11 @@ JOB = {"max_train_steps": 2, "train_batch_size": 1, "checkpointing_steps": 0}
 def calls(d):
     """Returns the number of UNet calls made for requests. With at most two rows in a call, each
     picture has calls of its own."""
-    return int(read(d)["sd_unet_calls_total"])
+    return int(read(d)["latentd_unet_calls_total"])
 
 
 def preempted(d):
-    return int(read(d)["sd_train_preempted_total"])
+    return int(read(d)["latentd_train_preempted_total"])
 
 
 @contextlib.contextmanager

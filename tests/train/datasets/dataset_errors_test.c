@@ -44,16 +44,16 @@ static void folders_without_pictures(void) {
     refuse_at("file", &options, ERROR_INVALID, "is not a folder");
     rig_end();
     begin();
-    refuse("the data set has no PNG or JPEG files: its folder is empty");
+    refuse("the data set has no PNG, JPEG or WebP files: its folder is empty");
     begin();
-    rig_text("a.webp", "x");
-    refuse("the data set has no PNG or JPEG files: a.webp is neither");
+    rig_text("a.gif", "x");
+    refuse("the data set has no PNG, JPEG or WebP files: a.gif is none of these, nor metadata");
     begin();
     rig_picture("cats/a.png", "rgb.png");
     refuse("for those in its folder cats name that");
     begin();
     rig_text("3_cats/a.txt", "x");
-    refuse("the data set has no PNG or JPEG files");
+    refuse("the data set has no PNG, JPEG or WebP files");
 }
 
 /* Paths that lead out of the root, and names that are not files. */

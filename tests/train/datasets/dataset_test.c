@@ -62,22 +62,25 @@ static void flat_folders(void) {
     rig_picture("c.png", "grey.png");
     rig_text("c.caption", "\n");
     rig_picture("c.mask.png", "grey.png");
+    rig_picture("w.webp", "../../../fuzz/picture/corpus/turned6_marked.webp");
+    rig_text("w.txt", "a turned boat");
     rig_picture("deep/d.png", "rgb.png");
     rig_text("notes.txt", "not a caption");
-    rig_text("picture.webp", "RIFF....WEBP");
+    rig_text("picture.gif", "RIFF....WEBP");
     rig_text(".hidden.png", "x");
     const struct dataset_options options = plain();
     struct dataset *set = open_set("", &options);
-    contents_are(set, "a.png: a boat|the boat x1\nb.JPG: a photo x1\nc.png: a photo x1\n");
+    contents_are(set, "a.png: a boat|the boat x1\nb.JPG: a photo x1\nc.png: a photo x1\n"
+                      "w.webp: a turned boat x1\n");
     json_t *report = dataset_report(set);
     CHECK_STRING(json_string_value(json_object_get(report, "layout")), "flat");
-    CHECK(told(report, NULL, "pictures") == 3 && told(report, NULL, "samples") == 3, "-");
+    CHECK(told(report, NULL, "pictures") == 4 && told(report, NULL, "samples") == 4, "-");
     CHECK(told(report, "captions", "pictures_with_several") == 1, "-");
     CHECK(told(report, NULL, "passed_over") == 4, "%d passed over",
         (int)told(report, NULL, "passed_over"));
     CHECK(names(report, "passed_over_names", "deep") &&
               names(report, "passed_over_names", "notes.txt") &&
-              names(report, "passed_over_names", "picture.webp") &&
+              names(report, "passed_over_names", "picture.gif") &&
               names(report, "passed_over_names", "c.mask.png"),
         "not all are named");
     json_decref(report);
