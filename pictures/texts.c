@@ -199,10 +199,14 @@ static const uint8_t *find_in_jpeg(const uint8_t *file, size_t size, size_t *exi
 
 static bool read_exif(
     const uint8_t *exif, size_t size, struct picture_text_list *out, struct error *err) {
-    char *comment = NULL;
+    char *comment = NULL, *description = NULL;
     if (exif && !exif_user_comment(exif, size, &comment, err))
         return false;
-    return !comment || add(out, "parameters", comment) ||
+    if (comment && !add(out, "parameters", comment))
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
+    if (exif && !exif_description(exif, size, &description, err))
+        return false;
+    return !description || add(out, "ImageDescription", description) ||
            error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
 }
 

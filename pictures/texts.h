@@ -1,5 +1,6 @@
-/* Reads the texts in a picture's file: a PNG's text chunks, and the user comment in the EXIF data
- * of a JPEG or WebP file. AUTOMATIC1111 and latentd write there how the picture was drawn.
+/* Reads the texts in a picture's file: a PNG's text chunks; the user comment and the image
+ * description in the EXIF data of a JPEG or WebP file. AUTOMATIC1111 and latentd write there how
+ * the picture was drawn.
  *
  * Files are not trusted: damaged or too large data are refused, and the pixels are not read. Any
  * thread.
@@ -17,8 +18,8 @@ struct picture_text {
     char *keyword, *text; /* UTF-8 if the file's texts are; owned */
 };
 
-/* The texts in the order of the file. A keyword may occur twice. The user comment in EXIF data has
- * the keyword "parameters". */
+/* The texts in the order of the file. A keyword may occur twice. In EXIF data the user comment has
+ * the keyword "parameters", the image description "ImageDescription". */
 struct picture_text_list {
     struct picture_text *items; /* owned */
     size_t count;

@@ -665,14 +665,14 @@ static bool check_model(
         engine->model_root ? "; PUT /model switches to another of GET /models" : "");
 }
 
-/* Returns the current model, held for a request. Returns NULL and sets the error if the engine
- * accepts no requests, or if this request names another model. */
+/* Returns the current model, held until engine_release_request. Returns NULL and sets the error if
+ * the engine accepts no requests, or if `request` names another model; NULL: no request. */
 static struct engine_model *hold_current(
     struct engine *engine, const struct generate_request *request, struct error *err) {
     pthread_mutex_lock(&engine->lock);
     struct engine_model *model = engine->current;
     if (!engine_state_takes(model ? ENGINE_READY : engine->state, &engine->why_failed, err) ||
-        (model && !check_model(engine, request, err)))
+        (model && request && !check_model(engine, request, err)))
         model = NULL;
     if (model)
         model->holds++;
@@ -681,16 +681,20 @@ static struct engine_model *hold_current(
 }
 
 bool engine_rescan_embeddings(struct engine *engine, struct error *err) {
-    pthread_mutex_lock(&engine->lock);
-    struct engine_model *model = engine->current;
-    const bool takes = engine_state_takes(
-        model ? ENGINE_READY : engine->state, &engine->why_failed, err);
-    if (takes)
-        model->holds++;
-    pthread_mutex_unlock(&engine->lock);
-    if (!takes)
+    struct engine_model *model = hold_current(engine, NULL, err);
+    if (!model)
         return false;
     const bool ok = embeddings_rescan(pipeline_get_embeddings(model->pipeline), err);
+    engine_release_request(model);
+    return ok;
+}
+
+bool engine_count_text(struct engine *engine, const struct text_question *question,
+    struct text_count *out, struct error *err) {
+    struct engine_model *model = hold_current(engine, NULL, err);
+    if (!model)
+        return false;
+    const bool ok = pipeline_count_text(model->pipeline, question, out, err);
     engine_release_request(model);
     return ok;
 }

@@ -76,6 +76,11 @@ struct embedding_set *engine_take_embeddings(struct engine *engine);
 bool engine_rescan_embeddings(struct engine *engine, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Calls pipeline_count_text for the current checkpoint. Any thread. ERROR_UNAVAILABLE until one is
+ * loaded. */
+bool engine_count_text(struct engine *engine, const struct text_question *question,
+    struct text_count *out, struct error *err) __attribute__((warn_unused_result));
+
 /* Work of the lowest priority: training. The engine thread does it in short pieces: between the
  * calls of requests, and continuously while there are no requests. */
 struct engine_background {

@@ -56,6 +56,7 @@ struct text text_variant(const struct text *text, int variant) {
 void text_extras_finish(struct text_extras *extras) {
     free(extras->tags);
     free(extras->warning);
+    free(extras->cut);
     *extras = (struct text_extras){ 0 };
 }
 
@@ -132,15 +133,17 @@ static bool create_plain(const struct text_options *o, const char *param, const 
     bool ok = count == kept || !chunk || refuse_length(o, param, count, err);
     ok = ok && tokenizer_chunk(
                    o->tokenizer, tokens, kept, (size_t)o->context_length, &out->ids, &chunks, err);
-    if (ok)
+    if (ok) {
         out->chunks = (int)chunks;
+        out->counted = (int)count;
+    }
     if (ok && kept < count) {
-        char *warning = NULL, *cut = tokenizer_decode(o->tokenizer, tokens + kept, count - kept);
-        if (cut &&
+        char *warning = NULL;
+        extras->cut = tokenizer_decode(o->tokenizer, tokens + kept, count - kept);
+        if (extras->cut &&
             asprintf(&warning, "%s: only the first %zu tokens were used; this was cut: \"%s\"",
-                param, piece, cut) < 0)
+                param, piece, extras->cut) < 0)
             warning = NULL;
-        free(cut);
         ok = warn(extras, warning, err);
     }
     free(tokens);
@@ -156,6 +159,7 @@ struct chunker {
     int32_t *out_ids;   /* [TEXT_CHUNKS_MAX][piece + 2] */
     float *out_weights; /* shaped like out_ids */
     int chunks;         /* so far */
+    int counted;        /* tokens in them, without marks and padding */
     int32_t *tokens;    /* owned: [piece], of the chunk being filled */
     float *weights;     /* owned: [piece], of the chunk being filled */
     size_t piece, count;
@@ -177,6 +181,7 @@ static bool end_chunk(struct chunker *c) {
     for (size_t i = 0; i < length; i++)
         c->out_weights[at + i] = i > 0 && i <= c->count ? c->weights[i - 1] : 1;
     c->chunks++;
+    c->counted += (int)c->count;
     c->count = 0;
     c->last_comma = -1;
     return true;
@@ -262,9 +267,9 @@ static bool take_all(struct chunker *c, const struct attention *a) {
 }
 
 /* Writes the chunks of one variant to ids and weights, [TEXT_CHUNKS_MAX][context_length]. The last
- * chunks are empty texts. *chunks is the number of the others. */
+ * chunks are empty texts. *chunks is the number of the others, *counted that of their tokens. */
 static bool fill_chunks(const struct text_options *o, const char *param,
-    const struct attention *attention, int32_t *ids, float *weights, int *chunks,
+    const struct attention *attention, int32_t *ids, float *weights, int *chunks, int *counted,
     struct error *err) {
     struct chunker c = {
         .options = o,
@@ -282,6 +287,7 @@ static bool fill_chunks(const struct text_options *o, const char *param,
                   ? take_all(&c, attention)
                   : error_set(err, ERROR_NO_MEMORY, "no memory for a text's tokens");
     *chunks = c.chunks;
+    *counted = c.counted;
     while (ok && c.chunks < TEXT_CHUNKS_MAX)
         ok = end_chunk(&c);
     free(c.tokens);
@@ -353,15 +359,16 @@ static bool fill_variants(const struct text_options *o, const char *param,
     for (int i = 0; i < schedule->variant_count; i++) {
         struct attention attention = { 0 };
         const size_t at = each * (size_t)i;
-        int chunks = 0;
+        int chunks = 0, counted = 0;
         const bool ok = attention_parse(param, schedule->variants[i], &attention, err) &&
-                        fill_chunks(
-                            o, param, &attention, out->ids + at, out->weights + at, &chunks, err) &&
+                        fill_chunks(o, param, &attention, out->ids + at, out->weights + at, &chunks,
+                            &counted, err) &&
                         warn_of(param, &attention, guidance, extras, err);
         attention_finish(&attention);
         if (!ok)
             return false;
         longest = chunks > longest ? chunks : longest;
+        out->counted = counted > out->counted ? counted : out->counted;
     }
     out->variants = schedule->variant_count;
     pack(out, longest, o->context_length);
@@ -440,6 +447,36 @@ bool texts_append(const struct text_options *options, const char *param, const c
         text->vectors = count_vectors(text->ids, text->variants * text->tokens);
     }
     return true;
+}
+
+/* --- counting --- */
+
+void text_count_finish(struct text_count *count) {
+    free(count->cut);
+    *count = (struct text_count){ 0 };
+}
+
+bool text_count(const struct text_options *options, const char *param, const char *string,
+    bool negative, struct text_count *out, struct error *err) {
+    struct text *texts = NULL;
+    int count = 0;
+    struct text_extras extras = { 0 };
+    const bool ok = texts_append(options, param, string, negative, &texts, &count, &extras, err);
+    if (ok)
+        *out = (struct text_count){ .chunk_tokens = options->context_length - 2,
+            .cut = extras.cut };
+    for (int i = 0; i < count; i++) {
+        if (ok && texts[i].counted >= out->tokens) {
+            out->tokens = texts[i].counted;
+            out->chunks = texts[i].chunks;
+        }
+        text_finish(&texts[i]);
+    }
+    if (ok)
+        extras.cut = NULL;
+    text_extras_finish(&extras);
+    free(texts);
+    return ok;
 }
 
 /* --- weights --- */

@@ -20,6 +20,7 @@ struct text {
     const float *encoded; /* borrowed: [tokens][width], if the client sent it encoded, or NULL */
     int chunks, tokens;   /* of a variant; tokens: in all its chunks together */
     int vectors;          /* number of ids that are vectors */
+    int counted;          /* tokens of the longest variant: no marks, no padding; cut ones count */
     double guidance;      /* factor for the request's guidance_scale */
     int variants;         /* at least 1, unless the struct is zeroed */
     struct prompt_span *spans; /* owned, [span_count]: when each variant holds; NULL: always */
@@ -49,6 +50,7 @@ struct text_extras {
     struct lora_choice *tags; /* owned, [tag_count] */
     int tag_count;
     char *warning; /* owned; NULL: no warning */
+    char *cut;     /* owned: the text that was cut off; NULL: none was */
 };
 
 void text_extras_finish(struct text_extras *extras);
@@ -59,6 +61,22 @@ void text_extras_finish(struct text_extras *extras);
 bool texts_append(const struct text_options *options, const char *param, const char *string,
     bool negative, struct text **texts, int *count, struct text_extras *extras, struct error *err)
     __attribute__((warn_unused_result));
+
+/* How much of the text encoder's room a text takes: the longest part that AND joins, in its longest
+ * variant. Zeroed is fine. */
+struct text_count {
+    int tokens;       /* without marks and padding; those that are cut off count */
+    int chunks;       /* that are encoded */
+    int chunk_tokens; /* that a chunk has room for: 75 */
+    char *cut;        /* owned: the text that is cut off; NULL: none */
+};
+
+void text_count_finish(struct text_count *count);
+
+/* Counts the tokens of `string`, the value of the field `param`, as texts_append takes it.
+ * ERROR_INVALID where texts_append refuses it. The caller finishes *out on success. */
+bool text_count(const struct text_options *options, const char *param, const char *string,
+    bool negative, struct text_count *out, struct error *err) __attribute__((warn_unused_result));
 
 /* Applies weights to an encoded text, [chunks][tokens][width]. Multiplies each token by its weight,
  * then each chunk by the factor that restores the chunk's mean. `to` may be `from`. Fails if no

@@ -118,6 +118,21 @@ bool exif_user_comment(const uint8_t *tiff, size_t size, char **out, struct erro
     return *out || error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
 }
 
+bool exif_description(const uint8_t *tiff, size_t size, char **out, struct error *err) {
+    struct reader r;
+    *out = NULL;
+    const size_t entry = begin_reading(tiff, size, &r)
+                             ? find_entry(&r, read_32(&r, 4), TAG_IMAGE_DESCRIPTION)
+                             : 0;
+    const size_t bytes = entry ? read_32(&r, entry + 4) : 0;
+    /* Four bytes or fewer stand in the entry itself. */
+    const size_t at = !entry ? 0 : bytes <= 4 ? entry + 8 : read_32(&r, entry + 8);
+    if (bytes == 0 || read_16(&r, entry + 2) != TYPE_ASCII || at > size || bytes > size - at)
+        return true;
+    *out = strndup((const char *)tiff + at, bytes);
+    return *out || error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
+}
+
 /* --- writing: all numbers are big-endian, as the comment's UTF-16 is --- */
 
 #define HEAD_BYTES 8

@@ -18,6 +18,11 @@ int exif_orientation(const uint8_t *tiff, size_t size);
 bool exif_user_comment(const uint8_t *tiff, size_t size, char **out, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Reads the image description (ASCII) in EXIF data that begin with their TIFF header. *out is
+ * malloc'd; NULL if there is none or the data are damaged. ERROR_NO_MEMORY. */
+bool exif_description(const uint8_t *tiff, size_t size, char **out, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* Makes EXIF data that begin with their TIFF header. They hold an image description (ASCII) and a
  * user comment (UTF-8; written as UTF-16); either may be NULL. If the data would exceed
  * `most_bytes`, the description is left out. If the data are still too large without it, *out is

@@ -94,6 +94,7 @@
     X(route_sdapi_unload_checkpoint)                                                               \
     X(route_sdapi_upscalers)                                                                       \
     X(route_sdapi_vae)                                                                             \
+    X(route_tokens)                                                                                \
     X(route_train)
 
 #define DECLARE(name) extern const struct route name;

@@ -57,6 +57,7 @@ static const struct {
         "unloads_first: boolean, waits_for_jobs: integer, needed_bytes: integer, "
         "available_bytes: integer, progress: number, took_s: number|null, error: Failure|null}" },
     { "SwitchOrder", "{name: string, switch: ModelSwitch|null}" },
+    { "TokenCount", "{tokens: integer, chunks: integer, cut: string|null}" },
     /* Pictures. */
     { "Drawing",
         "{id: string, created: integer, model: string, images: [Image], parameters: Parameters, "

@@ -1,11 +1,13 @@
 /* POST /sdapi/v1/png-info: the parameters that are stored in a picture. */
 #include "base/text/json.h"
+#include "engine/prompts/syntax.h"
 #include "pictures/texts.h"
 #include "server/http/route.h"
 #include "server/later/reading.h"
 #include "server/later/task.h"
 #include "server/sdapi/infotext.h"
 #include "server/sdapi/request.h"
+#include "server/sdapi/samplers.h"
 #include "server/sdapi/sdapi.h"
 
 #include <stdlib.h>
@@ -33,6 +35,23 @@ static json_t *items_json(const struct picture_text_list *texts) {
     return NULL;
 }
 
+/* Returns the sampler and its schedule as the scheduler of POST /generate, or null if the daemon
+ * has no such sampler. The key is our own; AUTOMATIC1111 has none. */
+static json_t *scheduler_json(const json_t *parameters) {
+    const char *sampler = json_string_value(json_object_get(parameters, "Sampler"));
+    const char *schedule = json_string_value(json_object_get(parameters, "Schedule type"));
+    const char *text = json_string_value(json_object_get(parameters, "Eta"));
+    double eta;
+    const bool has_eta = text && prompt_number(text, strlen(text), &eta);
+    struct sdapi_sampling sampling;
+    struct scheduler_choice choice;
+    struct error unknown;
+    if (!sampler || !sdapi_sampling_find(sampler, schedule, &sampling, &unknown))
+        return json_null();
+    sdapi_sampling_choose(&sampling, has_eta ? &eta : NULL, &choice);
+    return scheduler_choice_to_json(&choice);
+}
+
 static bool run(struct task *task, struct error *err) {
     struct png_info_task *t = (struct png_info_task *)task;
     struct picture_text_list texts;
@@ -43,8 +62,9 @@ static bool run(struct task *task, struct error *err) {
     const char *infotext = picture_text_list_find(&texts, "parameters");
     if (!infotext)
         infotext = "";
-    task->json = json_pack("{s:o, s:o, s:o}", "info", json_lenient_string(infotext), "items",
-        items_json(&texts), "parameters", sdapi_infotext_parse(infotext));
+    json_t *parameters = sdapi_infotext_parse(infotext);
+    task->json = json_pack("{s:o, s:o, s:o, s:o}", "info", json_lenient_string(infotext), "items",
+        items_json(&texts), "scheduler", scheduler_json(parameters), "parameters", parameters);
     picture_text_list_finish(&texts);
     return task->json;
 }
@@ -94,4 +114,5 @@ const struct route route_sdapi_png_info = { .path = "/sdapi/v1/png-info",
     .dialect = &dialect_sdapi,
     .methods = { { "POST", content_types_json, .handle = handle, .large = true,
         .about = "What a picture's file says of how it was drawn", .takes = "{image: string, ...}",
-        .returns = "{info: string, items: {*: string}, parameters: object}" } } };
+        .returns = "{info: string, items: {*: string}, parameters: object, "
+                   "scheduler: object|null}" } } };

@@ -11,6 +11,8 @@ export class ApiError extends Error {
         this.code = error.code;
         this.param = error.param;
         this.allowed = error.allowed;
+        /* The message without the field's name, for a place that has the name already. */
+        this.reason = error.param ? this.message.replace(`${error.param}: `, "") : this.message;
     }
 }
 
@@ -54,7 +56,8 @@ export async function request(method, path, options = {}) {
     if (response.ok)
         return response;
     const answer = await response.json().catch(() => ({}));
-    throw new ApiError(response.status, answer.error);
+    /* AUTOMATIC1111's routes have a detail. */
+    throw new ApiError(response.status, answer.error ?? { message: answer.detail });
 }
 
 export const getJson = async (path, options) => (await request("GET", path, options)).json();

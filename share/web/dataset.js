@@ -4,7 +4,7 @@ import { announce, button, bytes, element, freshId, takeFiles } from "./dom.js";
 import { control, showFault } from "./fields.js";
 import { makeTar } from "./tar.js";
 
-const SENT = { "image/png": "png", "image/jpeg": "jpg" };
+const SENT = { "image/png": "png", "image/jpeg": "jpg", "image/webp": "webp" };
 const stemOf = (name) => name.replace(/\.[^.]*$/, "");
 
 /* Letters that every archive and every file system takes, each name once. */
@@ -117,7 +117,7 @@ export function createDataset(onsent) {
             onsent(wanted);
         } catch (error) {
             report.textContent = "";
-            if (!showFault([{ ...name, name: "name" }], error.param, error.message))
+            if (!showFault([{ ...name, name: "name" }], error))
                 fault.textContent = error.message;
         } finally {
             send.disabled = false;

@@ -60,7 +60,30 @@ export function bytes(count) {
     return `${count} bytes`;
 }
 
-/* Files dropped on `place`, or chosen with `input`. */
+/* Hands a blob to the browser's downloads. */
+export function download(blob, name) {
+    const url = URL.createObjectURL(blob);
+    element("a", { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+/* Asks before something is lost, which `verb` would do. Resolves to whether it is wanted. */
+export function confirmed(question, verb) {
+    const dialog = element("dialog", { "aria-label": question },
+        element("form", { method: "dialog" }, element("p", {}, question),
+            element("div.row", {}, element("button.primary", { value: "yes" }, verb),
+                element("button", { value: "no", autofocus: true }, "Keep it"))));
+    document.body.append(dialog);
+    return new Promise((done) => {
+        dialog.addEventListener("close", () => {
+            dialog.remove();
+            done(dialog.returnValue === "yes");
+        });
+        dialog.showModal();
+    });
+}
+
+/* Files dropped on `place`, or chosen with `input`, where there is one. */
 export function takeFiles(place, input, take) {
     let depth = 0;
     const over = (step) => place.classList.toggle("over", (depth = Math.max(0, depth + step)) > 0);
@@ -73,7 +96,7 @@ export function takeFiles(place, input, take) {
         over(0);
         take(await droppedFiles(event.dataTransfer));
     });
-    input.addEventListener("change", () => {
+    input?.addEventListener("change", () => {
         take([...input.files]);
         input.value = "";
     });

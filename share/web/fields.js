@@ -1,5 +1,6 @@
-/* Controls with a label, a word of help and a place for what is wrong. Each is { name, root, get, set,
- * wrong }: `get` gives undefined for what is left to the daemon. */
+/* Controls with a label, a word of help and a place for what is wrong. Each is { name, label, root, get,
+ * set, fits, wrong }: `get` gives undefined for what is left to the daemon, `fits` tells whether it can
+ * show a value that comes from elsewhere. */
 import { element, freshId } from "./dom.js";
 
 function frame(spec, input, ...more) {
@@ -20,7 +21,7 @@ function frame(spec, input, ...more) {
             input.removeAttribute("aria-invalid");
     };
     root.addEventListener("input", () => wrong(""));
-    return { name: spec.name, root, input, wrong };
+    return { name: spec.name, label: spec.label, root, input, wrong };
 }
 
 const changed = (input) => input.dispatchEvent(new Event("input", { bubbles: true }));
@@ -43,6 +44,9 @@ function numberControl(spec) {
     control.root.classList.add("number");
     input.addEventListener("input", () => empty && (empty.hidden = input.value === ""));
     control.slider = slider;
+    control.fits = (value) => typeof value === "number" && value >= (spec.min ?? -Infinity) &&
+        value <= (spec.max ?? Infinity) &&
+        (spec.kind !== "integer" || Number.isSafeInteger(value) && value % (spec.step ?? 1) === 0);
     control.get = () => (input.value === "" ? undefined : Number(input.value));
     control.set = (value) => {
         input.value = value ?? "";
@@ -59,6 +63,7 @@ function textControl(spec) {
     input.placeholder = spec.placeholder ?? "";
     const control = frame(spec, input);
     control.get = () => (input.value === "" && !spec.required ? undefined : input.value);
+    control.fits = (value) => typeof value === "string";
     control.set = (value) => {
         input.value = value ?? "";
         changed(input);
@@ -76,6 +81,7 @@ function choiceControl(spec) {
         input.value = value ?? "";
         changed(input);
     };
+    control.fits = (value) => [...input.options].some((option) => option.value === String(value));
     control.setValues = (values) => {
         const before = input.value;
         input.replaceChildren(...options(values));
@@ -90,6 +96,7 @@ function flagControl(spec) {
     const input = element("input", { type: "checkbox" });
     const control = frame(spec, input);
     control.get = () => input.checked;
+    control.fits = (value) => typeof value === "boolean";
     control.set = (value) => {
         input.checked = Boolean(value);
         changed(input);
@@ -109,10 +116,10 @@ export function control(spec) {
 }
 
 /* An option as the daemon describes it, in the words of JSON schema: GET /schedulers, /openapi.json. */
-export function optionControl(name, option) {
+export function optionControl(name, option, label = name.replaceAll("_", " ")) {
     const kind = option.enum ? "choice" : { boolean: "flag", string: "text", array: "text" }[option.type] ?? option.type;
     const max = option.maximum ?? option.exclusiveMaximum;
-    const made = control({ name, kind, label: name.replaceAll("_", " "), help: option.description,
+    const made = control({ name, kind, label, help: option.description,
         values: option.enum, min: option.minimum, max, default: option.default ?? option["x-default"] });
     made.root.classList.add("option");
     return made;
@@ -127,8 +134,8 @@ export function drawer(title, open, ...children) {
     return { root, say: (text) => { digest.textContent = text; } };
 }
 
-/* Shows what is wrong with a field where that is; false if no control has this name. */
-export function showFault(controls, param, text) {
+/* Shows what is wrong with a field where that is; false if no control has the error's param. */
+export function showFault(controls, { param, reason }) {
     const name = param?.replace(/\[.*/, "");
     const control = controls.find((one) => one.name === param) ??
         controls.find((one) => one.name === name);
@@ -137,7 +144,7 @@ export function showFault(controls, param, text) {
     for (let node = control.root.parentElement; node; node = node.parentElement)
         if (node.tagName === "DETAILS")
             node.open = true;
-    control.wrong(text);
+    control.wrong(reason);
     control.input.focus();
     return true;
 }

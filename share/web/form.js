@@ -1,11 +1,14 @@
 /* The form of what to draw: all that POST /generate takes, with the daemon's own ranges and defaults. */
-import { getIfThere } from "./api.js";
-import { button, element, find, number } from "./dom.js";
+import { element, find, number } from "./dom.js";
 import { control, drawer, optionControl, showFault } from "./fields.js";
 import { createLoras } from "./loras.js";
+import { createPrompts } from "./prompt.js";
+import { createSizes } from "./sizes.js";
 import { createSource } from "./source.js";
 
 const DRAFT = "latentd.draft";
+/* Of a request, not of a picture: settings that a picture brings leave them alone. */
+const NOT_OF_PICTURES = ["output", "quality", "priority", "timeout_s", "preview_every", "preview"];
 const SEED_MAX = 2 ** 53 - 1; /* of what JavaScript's numbers hold exactly */
 
 function promptFields() {
@@ -59,22 +62,6 @@ function moreFields() {
     ];
 }
 
-/* The words of textual inversion, each a button that writes it where the cursor was. */
-async function wordsFor(controls) {
-    const known = (await getIfThere("/embeddings"))?.embeddings ?? [];
-    let last = controls[0].input;
-    for (const { input } of controls)
-        input.addEventListener("focus", () => { last = input; });
-    const write = (name) => {
-        const before = last.value.slice(0, last.selectionStart);
-        last.setRangeText(before && !/\s$/.test(before) ? ` ${name}` : name, last.selectionStart, last.selectionEnd, "end");
-        last.dispatchEvent(new Event("input", { bubbles: true }));
-        last.focus();
-    };
-    return element("p.words", { hidden: !known.length }, "Embeddings",
-        ...known.map(({ name }) => button(name, () => write(name), { className: "quiet" })));
-}
-
 /* The scheduler and its options. */
 function createSampler(schedulers, info) {
     const known = new Map(schedulers.schedulers.map((one) => [one.name, one]));
@@ -103,23 +90,27 @@ function createSampler(schedulers, info) {
             return mine.length ? Object.fromEntries([["name", name], ...mine.map((one) => [one.name, one.get()])])
                                : name;
         },
+        /* The names of what cannot be shown. */
         set(scheduler) {
-            const { name, ...values } = typeof scheduler === "string" ? { name: scheduler } : scheduler;
+            const { name, ...values } = typeof scheduler === "string" ? { name: scheduler } : scheduler ?? {};
             if (!known.has(name))
-                return;
+                return name === undefined ? [] : [`scheduler ${name}`];
             choice.set(name);
             follow();
-            for (const one of options)
-                if (one.name in values)
-                    one.set(values[one.name]);
+            const fits = new Map(options.filter((one) => one.name in values && one.fits(values[one.name]))
+                .map((one) => [one.name, one]));
+            for (const [option, one] of fits)
+                one.set(values[option]);
+            return Object.keys(values).filter((option) => !fits.has(option)).map((option) => `scheduler's ${option}`);
         },
     };
 }
 
-/* { get(), set(parameters, kept), begin(blob), fault(error), refresh() }. */
+/* { get(), set(parameters, kept), take(fields), begin(blob), fault(error), refresh() }. */
 export function createForm(info, schedulers) {
     const own = info.model.defaults; /* the checkpoint's, or the daemon's */
-    const create = (field) => control({ ...field, default: own[field.name] ?? field.default });
+    const create = (field) => ({ ...control({ ...field, default: own[field.name] ?? field.default }),
+        plain: field.default });
     const prompts = promptFields().map(create);
     const sizes = sizeFields(info).map(create);
     const more = moreFields().map(create);
@@ -134,9 +125,14 @@ export function createForm(info, schedulers) {
                 Math.max(info.limits.width_min, value - value % multiple)));
     });
 
+    /* With weights, long prompts are always encoded in pieces. */
+    named.prompt_syntax.root.addEventListener("input", () => {
+        named.long_prompt.root.hidden = named.prompt_syntax.get() === "a1111";
+    });
+
     const roots = (controls) => controls.map((one) => one.root);
     const drawers = [
-        [drawer("Size and steps", true, ...roots(sizes)), () =>
+        [drawer("Size and steps", true, createSizes(info, named.width, named.height), ...roots(sizes)), () =>
             `${named.width.get()} × ${named.height.get()}, ${named.num_inference_steps.get()} steps`],
         [drawer("LoRAs", true, loras.root), loras.digest],
         [drawer("Start picture", info.model.needs_mask_image, source.root), source.digest],
@@ -146,8 +142,7 @@ export function createForm(info, schedulers) {
     const narrow = matchMedia("(max-width: 52rem)").matches;
     for (const [one] of drawers)
         one.root.open &&= !narrow;
-    find("#prompt-fields").replaceChildren(...roots(prompts));
-    wordsFor(prompts).then((words) => find("#prompt-fields").append(words));
+    createPrompts(find("#prompt-fields"), named);
     find("#settings").replaceChildren(...drawers.map(([one]) => one.root));
     const tell = () => drawers.forEach(([one, digest]) => one.say(digest()));
     find("#settings").addEventListener("input", tell);
@@ -161,8 +156,31 @@ export function createForm(info, schedulers) {
             loras: loras.get() }));
     }
 
+    /* Shows these parameters. Those that are not among them had their plain defaults, whatever this model's are.
+     * Returns the names of what cannot be shown. */
+    function show(parameters) {
+        const left = [];
+        for (const one of plain) {
+            const value = parameters[one.name];
+            if (value === undefined && !NOT_OF_PICTURES.includes(one.name))
+                one.set(one.plain);
+            else if (value !== undefined && one.fits(value))
+                one.set(value);
+            else if (value !== undefined)
+                left.push(`${one.label} ${JSON.stringify(value)}`);
+        }
+        left.push(...sampler.set(parameters.scheduler));
+        const chosen = Array.isArray(parameters.loras) ? parameters.loras : [];
+        loras.set(chosen);
+        left.push(...chosen.filter((one) => !loras.fits(one)).map((one) => `LoRA ${one?.name}`));
+        tell();
+        return left;
+    }
+
     return {
         refresh: loras.refresh,
+        hasLora: loras.has,
+        loras: loras.names,
         restore() {
             const { scheduler, loras: chosen, ...fields } = JSON.parse(sessionStorage.getItem(DRAFT) ?? "{}");
             for (const one of plain)
@@ -179,7 +197,7 @@ export function createForm(info, schedulers) {
             const begun = await source.get();
             const fields = { scheduler: sampler.get(), loras: loras.get(), ...begun.fields };
             for (const one of plain)
-                if (one.get() !== undefined)
+                if (one.get() !== undefined && !one.root.hidden)
                     fields[one.name] = one.get();
             if (!fields.preview_every)
                 delete fields.preview; /* is refused where there are none */
@@ -187,12 +205,17 @@ export function createForm(info, schedulers) {
         },
         async set(parameters, kept) {
             await source.set(kept, parameters); /* first: it sets width and height */
-            for (const one of plain)
-                if (one.name in parameters)
-                    one.set(parameters[one.name]);
-            sampler.set(parameters.scheduler);
-            loras.set(parameters.loras);
-            tell();
+            show(parameters);
+        },
+        /* As `set`, of a file that may say anything: what cannot be shown is not taken. Resolves to its names. */
+        async take(fields) {
+            const known = [...plain.map((one) => one.name), "scheduler", "loras", "init_image", "mask_image"];
+            if (fields.init_image)
+                known.push("strength", "resize_mode");
+            await source.set(null);
+            return [...show(fields), ...(fields.init_image ? ["the picture that it began with"] : []),
+                ...(fields.mask_image ? ["the mask"] : []),
+                ...Object.keys(fields).filter((name) => !known.includes(name)).map((name) => name.replaceAll("_", " "))];
         },
         async begin(blob) {
             drawers[2][0].root.open = true;
@@ -204,7 +227,7 @@ export function createForm(info, schedulers) {
         fault(error) {
             const all = [...plain, ...sampler.controls(), loras, ...source.controls,
                 { ...source, name: "init_image" }, { ...source, name: "mask_image" }];
-            return showFault(all, error.param, error.message);
+            return showFault(all, error);
         },
         focus: () => named.prompt.input.focus(),
     };

@@ -1,10 +1,14 @@
 /* The pictures of this browser, and the one that is looked at. */
-import { announce, base64ToBlob, button, element, find } from "./dom.js";
+import { announce, base64ToBlob, button, download, element, find } from "./dom.js";
 import { describeParameters } from "./form.js";
+import { lookClosely } from "./lightbox.js";
 import { keep, loadKept, forget } from "./store.js";
+import { makeTar } from "./tar.js";
 
 const TYPES = { png: "image/png", jpeg: "image/jpeg", webp: "image/webp" };
 const ENDINGS = { "image/png": "png", "image/jpeg": "jpg", "image/webp": "webp" };
+
+const endingOf = ({ blob }) => ENDINGS[blob.type] ?? "png";
 
 /* The pictures of an answer, each with what draws it again alone. */
 export function picturesOf(answer, kept) {
@@ -48,11 +52,11 @@ export function createGallery(schedulers, { again, begin }) {
     }
 
     function actions(picture) {
-        const download = element("a.button", { href: picture.url,
-            download: `${picture.parameters.seed}.${ENDINGS[picture.blob.type] ?? "png"}` }, "Download");
+        const save = element("a.button", { href: picture.url,
+            download: `${picture.parameters.seed}.${endingOf(picture)}` }, "Download");
         return element("div.row.actions", {},
             button("Again with these", () => again(picture)),
-            button("Start from this", () => begin(picture)), download,
+            button("Start from this", () => begin(picture)), save,
             button("Remove", () => remove(picture)));
     }
 
@@ -61,14 +65,32 @@ export function createGallery(schedulers, { again, begin }) {
         const { parameters } = picture;
         const facts = element("dl.facts", {}, ...describeParameters(parameters, schedulers, picture.timings)
             .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
+        const closer = button("", () => lookAt(picture), { className: "look", "aria-label": `Look closely at “${parameters.prompt}”` });
+        closer.append(element("img.picture", { src: picture.url, alt: parameters.prompt, width: parameters.width,
+            height: parameters.height }));
         const warnings = (picture.warnings ?? []).map((text) => element("p.warning", {}, text));
         viewer.replaceChildren(
             element("figure", {},
-                element("div.canvas", {}, element("img.picture", { src: picture.url, alt: parameters.prompt,
-                    width: parameters.width, height: parameters.height })),
+                element("div.canvas", {}, closer),
                 element("figcaption", {}, element("p.said", {}, parameters.prompt), ...warnings, facts,
                     actions(picture))));
         mark();
+    }
+
+    async function lookAt(picture) {
+        const all = [...pictures];
+        const last = await lookClosely(all.map((one) => ({ url: one.url, alt: one.parameters.prompt })), all.indexOf(picture));
+        show(all[last]);
+        viewer.querySelector(".look").focus();
+    }
+
+    /* All of them in one file, the latest first. */
+    function downloadAll() {
+        const digits = String(pictures.length).length;
+        const files = pictures.map((picture, i) => ({ blob: picture.blob, time_s: picture.created,
+            name: `${String(i + 1).padStart(digits, "0")}-${picture.parameters.seed}.${endingOf(picture)}` }));
+        download(makeTar(files), "pictures.tar");
+        announce(`${files.length} pictures in one file`);
     }
 
     /* At a sheet of what is under way. */
@@ -114,6 +136,7 @@ export function createGallery(schedulers, { again, begin }) {
         section.hidden = false;
     }
 
+    find("#gallery-title").after(button("Download all", downloadAll, { className: "quiet" }));
     list.addEventListener("keydown", (event) => {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         const next = step && [...list.children].indexOf(document.activeElement.closest("li")) + step;
@@ -142,6 +165,7 @@ export function createGallery(schedulers, { again, begin }) {
             }
             if (viewer.contains(sheet.root) || !shown)
                 show(added[0]);
+            return added;
         },
         look,
         /* What was under way there will not come. */

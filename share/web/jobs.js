@@ -1,6 +1,7 @@
 /* The daemon's jobs, and one of them closely: its loss while it trains, its pictures, its end. */
 import { events, getIfThere, getJson, getText, getUrl, postJson, request } from "./api.js";
 import { announce, button, element, find, number, seconds } from "./dom.js";
+import { lookClosely } from "./lightbox.js";
 import { createPlot } from "./plot.js";
 
 const LIST_MS = 3000, RETRY_MS = 2000;
@@ -97,10 +98,17 @@ function createJob(job, useAdapter, onchange) {
         showPlot();
     }
 
+    function lookAt(image) {
+        const all = [...pictures.querySelectorAll("img")];
+        lookClosely(all.map((one) => ({ url: one.src, alt: one.alt })), all.indexOf(image));
+    }
+
     async function figure(url, alt, text) {
         const src = await getUrl(url);
         urls.push(src);
-        return element("li", {}, element("figure", {}, element("img", { src, alt }),
+        const image = element("img", { src, alt }), look = button("", () => lookAt(image), { className: "look" });
+        look.append(image);
+        return element("li", {}, element("figure", {}, look,
             text && element("figcaption", {}, text)));
     }
 

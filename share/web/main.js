@@ -1,10 +1,12 @@
 /* Starts the page: asks the daemon what it can do, builds the forms from that, and shows one room. */
 import { getJson } from "./api.js";
-import { announce, find, showTrouble } from "./dom.js";
+import { createCompare } from "./compare.js";
+import { announce, element, find, freshId, showTrouble, takeFiles } from "./dom.js";
 import { createForm } from "./form.js";
 import { createGallery } from "./gallery.js";
 import { createModelPicker } from "./models.js";
 import { createQueue } from "./queue.js";
+import { recall } from "./recall.js";
 import { createTraining } from "./train.js";
 
 const ROOMS = ["draw", "train"];
@@ -40,6 +42,33 @@ function showRoom() {
     document.dispatchEvent(new CustomEvent("room", { detail: room }));
 }
 
+/* A way to take the settings of a picture's file over into the form: a button, and a place to drop it. */
+function takeSettings(form, model) {
+    const input = element("input", { type: "file", accept: "image/png,image/jpeg,image/webp", id: freshId("settings-of") });
+    const said = element("p.hint", { role: "status" });
+    async function take([file]) {
+        if (!file)
+            return;
+        try {
+            const { fields, left } = await recall(file, form.hasLora, model);
+            left.push(...await form.take(fields));
+            said.textContent = `The settings of ${file.name} are in the form.` +
+                (left.length ? ` Not taken: ${left.join("; ")}.` : "");
+        } catch (error) {
+            said.textContent = `${file.name}: ${error.message}`;
+        }
+    }
+    const root = element("div.recall", {}, element("p.drop", {},
+        element("label.button", { htmlFor: input.id }, "Settings of a picture"), input,
+        element("span.hint", {}, "or drop it on the prompt")), said);
+    takeFiles(find("#prompt-fields"), input, take);
+    takeFiles(find("#viewer"), null, take);
+    find("#prompt-fields").append(root);
+    /* Elsewhere a dropped file would take the page's place. */
+    for (const kind of ["dragover", "drop"])
+        document.addEventListener(kind, (event) => event.preventDefault());
+}
+
 async function start() {
     const info = await waitForModel();
     const schedulers = await getJson("/schedulers");
@@ -59,11 +88,14 @@ async function start() {
         if (shown)
             announce(error.message);
     });
+    takeSettings(form, info.model.name);
+    const compare = createCompare(form, schedulers, queue);
+    find("#settings").append(compare.root);
     /* The forms follow from the model: a new one, as soon as nothing is drawn by the old one. */
     await createModelPicker(info, () => queue.whenEmpty(() => location.reload()));
     createTraining(info, (lora) => {
         location.hash = "#draw";
-        form.refresh().then(() => form.use(lora));
+        form.refresh().then(() => form.use(lora)).then(compare.refresh);
     });
 
     const ask = find("#ask");
@@ -81,6 +113,7 @@ async function start() {
         }
     });
     await form.refresh();
+    compare.refresh();
     form.restore();
     addEventListener("hashchange", showRoom);
     showRoom();

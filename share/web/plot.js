@@ -35,7 +35,11 @@ function ticks(from, to) {
 /* `records`: lines of /jobs/ID/metrics; `steps`: how many there will be. */
 export function createPlot() {
     const root = shape("svg", { class: "plot", role: "img" });
+    let last = null;
+    /* The viewBox has the element's own pixels, so that the letters keep their size. */
+    new ResizeObserver(() => last && draw(...last)).observe(root);
     const draw = (records, steps) => {
+        last = [records, steps];
         const width = root.clientWidth || 640, height = root.clientHeight || 240;
         root.setAttribute("viewBox", `0 0 ${width} ${height}`);
         const losses = records.filter((one) => Number.isFinite(one.loss));
@@ -48,10 +52,10 @@ export function createPlot() {
                 "The loss appears here with the first step."));
             return;
         }
-        const last = losses.at(-1);
-        root.setAttribute("aria-label", `Loss by step; ${last.loss.toPrecision(3)} at step ${last.step} of ${steps}`);
+        const { loss, step } = losses.at(-1);
+        root.setAttribute("aria-label", `Loss by step; ${loss.toPrecision(3)} at step ${step} of ${steps}`);
         const top = Math.max(...losses.map((one) => one.loss), ...held.map((one) => one.loss)) * 1.05;
-        const end = Math.max(steps, last.step, 1);
+        const end = Math.max(steps, step, 1);
         const x = (step) => LEFT + (width - LEFT - RIGHT) * step / end;
         const y = (loss) => TOP + (height - TOP - BOTTOM) * (1 - loss / top);
         const path = (list) => list.map((one, i) => `${i ? "L" : "M"}${x(one.step).toFixed(1)} ${y(one.loss).toFixed(1)}`).join("");

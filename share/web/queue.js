@@ -58,25 +58,29 @@ export function createQueue(gallery, fault) {
         }
     }
 
-    async function run(drawing) {
+    /* Resolves to the pictures; null if there are none. */
+    async function run(drawing, onfault) {
         const { fields, kept, abort } = drawing;
         try {
             const answer = await generate(fields, (event, data) => follow(drawing, event, data), abort.signal);
-            gallery.add(answer, kept, drawing.sheet);
+            const pictures = gallery.add(answer, kept, drawing.sheet);
             end(drawing);
             announce(`Done, in ${seconds(answer.timings.total_s)}`);
+            return pictures;
         } catch (error) {
             gallery.leave(drawing.sheet);
             end(drawing);
             if (error.name === "AbortError")
                 announce("Cancelled");
             else
-                fault(error instanceof ApiError ? error : new Error(`The daemon cannot be reached: ${error.message}`));
+                onfault(error instanceof ApiError ? error : new Error(`The daemon cannot be reached: ${error.message}`));
+            return null;
         }
     }
 
     return {
-        start({ fields, kept }) {
+        /* Returns { abort(), done }; `done` resolves to the pictures, or to null. */
+        start({ fields, kept }, onfault = fault) {
             const abort = new AbortController();
             const sheet = createSheet(fields);
             const drawing = { fields, kept, abort, sheet, told: 0, urls: [],
@@ -86,7 +90,7 @@ export function createQueue(gallery, fault) {
             section.hidden = false;
             if (drawings.length === 1)
                 gallery.look(sheet);
-            run(drawing);
+            return { abort: () => abort.abort(), done: run(drawing, onfault) };
         },
         /* At once, if nothing is under way. */
         whenEmpty(then) {

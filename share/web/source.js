@@ -2,7 +2,7 @@
 import { announce, blobToDataUrl, button, element, freshId, takeFiles } from "./dom.js";
 import { control } from "./fields.js";
 
-const SENT = ["image/png", "image/jpeg"]; /* other files are converted */
+const SENT = ["image/png", "image/jpeg", "image/webp"]; /* other files are converted */
 const UNDO_STEPS = 20;
 const PAINT = "#e5431c"; /* seen on most pictures; the mask is made of its opacity alone */
 

@@ -1,8 +1,8 @@
-/* Tar archives (POSIX.1-1988's ustar) of a few files, for PUT /datasets/NAME. */
+/* Tar archives (POSIX.1-1988's ustar) of a few files, for PUT /datasets/NAME and for downloads. */
 const BLOCK = 512;
 const encoder = new TextEncoder();
 
-function header(name, size) {
+function header(name, size, time_s) {
     const block = new Uint8Array(BLOCK);
     const put = (text, at) => block.set(encoder.encode(text), at);
     const octal = (value, digits) => value.toString(8).padStart(digits, "0");
@@ -11,7 +11,7 @@ function header(name, size) {
     put("0000000\0", 108);
     put("0000000\0", 116);
     put(`${octal(size, 11)}\0`, 124);
-    put(`${octal(0, 11)}\0`, 136);
+    put(`${octal(time_s, 11)}\0`, 136);
     put(" ".repeat(8), 148); /* the sum counts its own place as spaces */
     put("0", 156);
     put("ustar\x0000", 257);
@@ -19,13 +19,13 @@ function header(name, size) {
     return block;
 }
 
-/* `files`: [{ name, blob }], names of at most 100 bytes. */
+/* `files`: [{ name, blob, time_s }], names of at most 100 bytes; time_s since 1970, 0 if it is left out. */
 export function makeTar(files) {
     const parts = [];
-    for (const { name, blob } of files) {
+    for (const { name, blob, time_s } of files) {
         if (encoder.encode(name).length > 100)
             throw new Error(`${name}: the name is too long`);
-        parts.push(header(name, blob.size), blob, new Uint8Array((BLOCK - blob.size % BLOCK) % BLOCK));
+        parts.push(header(name, blob.size, Math.floor(time_s ?? 0)), blob, new Uint8Array((BLOCK - blob.size % BLOCK) % BLOCK));
     }
     parts.push(new Uint8Array(2 * BLOCK));
     return new Blob(parts, { type: "application/x-tar" });

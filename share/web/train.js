@@ -1,9 +1,10 @@
 /* The room where adapters are trained: pictures in, a job, and how it goes. */
-import { getIfThere, postJson } from "./api.js";
-import { announce, element, find } from "./dom.js";
+import { getIfThere, postJson, request } from "./api.js";
+import { announce, button, confirmed, element, find } from "./dom.js";
 import { createDataset, listDatasets } from "./dataset.js";
 import { control, drawer, optionControl, showFault } from "./fields.js";
 import { createJobs } from "./jobs.js";
+import { TRAIN_WORDS } from "./trainwords.js";
 
 /* `sent`: also where it is the default. The others are left to the daemon unless they are changed, since it
  * refuses what has no effect beside the rest. */
@@ -21,41 +22,65 @@ function mainFields(info) {
     ];
 }
 
-const watchFields = () => [
+const watchFields = (info) => [
     { name: "validation_prompts", kind: "text", label: "Validation prompts", rows: 3, placeholder: "one a line" },
     { name: "validation_steps", kind: "integer", label: "Every", default: 100, min: 1, slide: [10, 500, 10],
         help: "steps between validation pictures" },
-    { name: "validation_guidance_scale", kind: "number", label: "Guidance", default: 7.5, min: 0, max: 100,
+    { name: "validation_guidance_scale", kind: "number", label: "Guidance", default: info.model.defaults.guidance_scale, min: 0, max: 100,
         slide: [1, 20, 0.1] },
     { name: "validation_share", kind: "number", label: "Held out", default: 0, min: 0, max: 0.9, step: 0.05,
         slide: [0, 0.5, 0.05], help: "share of the pictures kept for a validation loss" },
 ];
 
-const moreFields = () => [
-    { name: "target_modules", kind: "text", label: "Layers", placeholder: "to_q to_k to_v to_out.0" },
-    { name: "train_text_encoder", kind: "flag", label: "Train the text encoder too", default: false },
-    { name: "lr_scheduler", kind: "choice", label: "Learning rate schedule", default: "constant",
-        values: ["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"] },
-    { name: "lr_warmup_steps", kind: "integer", label: "Warm-up steps", default: 0, min: 0 },
-    { name: "snr_gamma", kind: "number", label: "Min-SNR gamma", default: 0, min: 0, max: 1000 },
-    { name: "noise_offset", kind: "number", label: "Noise offset", default: 0, min: 0, max: 10 },
-    { name: "caption_dropout", kind: "number", label: "Caption dropout", default: 0, min: 0, max: 1, step: 0.05,
-        slide: [0, 1, 0.05] },
-    { name: "random_flip", kind: "flag", label: "Mirror half of the pictures", default: false },
-    { name: "center_crop", kind: "flag", label: "Crop the middle", default: false },
-    { name: "enable_bucket", kind: "flag", label: "Keep aspect ratios", default: false },
-    { name: "gradient_checkpointing", kind: "flag", label: "Gradient checkpointing (less memory, more work)", default: false },
-    { name: "mixed_precision", kind: "choice", label: "Precision", default: "no", values: ["no", "bf16", "fp16"] },
-    { name: "checkpointing_steps", kind: "integer", label: "Checkpoint every", default: 500, min: 0, help: "steps" },
-    { name: "seed", kind: "integer", label: "Seed", min: 0, placeholder: "random" },
-];
+const changed = (control) => control.get() !== undefined && control.get() !== control.default;
 
-/* All that the daemon takes beside those. */
-async function otherFields(known) {
+/* What a help text says beyond the label above it. */
+const withoutLabel = (help, label) => (help.toLowerCase().startsWith(label.toLowerCase())
+    ? help.slice(label.length).replace(/^[;,]?\s*/, "") : help);
+
+/* Those of the schema's fields that are not in `known`, as [title, controls] in the groups of trainwords.js. */
+function groupsOf(schema, known) {
+    const left = new Map(Object.entries(schema?.properties ?? {}).filter(([name]) => !known.has(name)));
+    const take = (name, label = name.replaceAll("_", " "), words = "") => {
+        const option = left.get(name), description = withoutLabel(option.description ?? "", label);
+        const made = { ...optionControl(name, { ...option, description }, label), option };
+        made.text = [label, name.replaceAll("_", " "), option.description, words].join(" ").toLowerCase();
+        left.delete(name);
+        return made;
+    };
+    const groups = TRAIN_WORDS.map(([title, fields]) => [title, Object.entries(fields)
+        .filter(([name]) => left.has(name)).map(([name, [label, words]]) => take(name, label, words))]);
+    groups.at(-1)[1].push(...[...left.keys()].map((name) => take(name)));
+    return groups.filter(([, controls]) => controls.length);
+}
+
+/* All that the daemon takes beside the fields in `known`, with a search: { all, root, showAll() }. At first those
+ * that are often changed are seen, and those that are changed now. */
+async function createOthers(known) {
     const api = await getIfThere("/openapi.json");
-    const schema = api?.paths["/train"]?.post.requestBody.content["application/json"].schema;
-    return Object.entries(schema?.properties ?? {}).filter(([name]) => !known.has(name))
-        .map(([name, option]) => ({ ...optionControl(name, option), option }));
+    const groups = groupsOf(api?.paths["/train"]?.post.requestBody.content["application/json"].schema, known);
+    const sections = groups.map(([title, controls], index) => ({ controls, often: index === 0,
+        root: element("section", { "aria-label": title }, element("h4", {}, title), ...controls.map((one) => one.root)) }));
+    const all = sections.flatMap((one) => one.controls);
+    const input = element("input", { type: "search", "aria-label": "Search the settings",
+        placeholder: "search: memory, flip, learning rate …" });
+    const count = element("span.hint", { role: "status" });
+    const every = button("Show all", () => { every.hidden = true; input.value = ""; search(); });
+    function search() {
+        const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+        for (const { controls, root, often } of sections) {
+            for (const one of controls)
+                one.root.hidden = words.length ? !words.every((word) => one.text.includes(word))
+                                               : !often && !every.hidden && !changed(one);
+            root.hidden = controls.every((one) => one.root.hidden);
+        }
+        const seen = all.filter((one) => !one.root.hidden).length;
+        count.textContent = words.length || !every.hidden ? `${seen} of ${all.length} settings` : "";
+    }
+    input.addEventListener("input", search);
+    search();
+    return { all, showAll: () => every.click(), root: element("div.others", {}, input,
+        element("div.row", {}, count, every), ...sections.map((one) => one.root)) };
 }
 
 /* Lists are written in words or lines, objects as JSON. */
@@ -68,36 +93,41 @@ function listOf(text, option) {
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
 function createTrainForm(info, onstart) {
-    const specs = [mainFields(info), watchFields(), moreFields()];
+    const specs = [mainFields(info), watchFields(info)];
     const parts = specs.map((list) => list.map((spec) => ({ ...control(spec), sent: spec.sent })));
     const all = parts.flat(); /* and the rest, once it is known */
     const named = Object.fromEntries(all.map((one) => [one.name, one]));
     const fault = element("p.fault", { role: "alert" });
     const roots = (list) => list.map((one) => one.root);
     const watch = drawer("Watching it", false, ...roots(parts[1]));
-    const more = drawer("More", false, ...roots(parts[2]));
-    const rest = drawer("All the rest", false);
-    otherFields(new Set(all.map((one) => one.name))).then((found) => {
-        all.push(...found);
-        rest.root.querySelector(".inside").append(...roots(found));
-        rest.root.hidden = !found.length;
+    const rest = drawer("All settings", false);
+    let others = null;
+    createOthers(new Set(all.map((one) => one.name))).then((found) => {
+        others = found;
+        all.push(...found.all);
+        rest.root.querySelector(".inside").append(found.root);
+        rest.root.hidden = !found.all.length;
     });
+    rest.root.addEventListener("input", () => {
+        const count = (others?.all ?? []).filter(changed).length;
+        rest.say(count ? `${count} changed` : "");
+    });
+    const away = button("Delete it", deleteDataset, { "aria-label": "Delete this data set", hidden: true });
+    named.dataset.root.append(element("div.row", {}, away));
     const root = element("form", { noValidate: true, "aria-labelledby": "training-title", onsubmit: submit },
         element("h3", { id: "training-title" }, "Training"),
-        element("div.inside", {}, ...roots(parts[0])), watch.root, more.root, rest.root, fault,
+        element("div.inside", {}, ...roots(parts[0])), watch.root, rest.root, fault,
         element("div.go", {}, element("button.primary", { type: "submit" }, "Train")));
 
     /* The fields of the job. */
     function collect() {
         const fields = {};
         for (const one of all)
-            if (one.get() !== undefined && (one.sent || one.get() !== one.default))
+            if (one.get() !== undefined && (one.sent || changed(one)))
                 fields[one.name] = one.get();
         for (const one of all)
             if (one.option?.type === "array" && one.name in fields)
                 fields[one.name] = listOf(fields[one.name], one.option);
-        if (fields.target_modules)
-            fields.target_modules = listOf(fields.target_modules, { items: { type: "string" } });
         if (fields.num_train_epochs)
             delete fields.max_train_steps;
         if (fields.validation_prompts) {
@@ -122,13 +152,30 @@ function createTrainForm(info, onstart) {
             announce(`${fields.name} is in the queue`);
             onstart(job.id);
         } catch (error) {
-            if (!showFault(all, error.param, error.message))
+            if (others?.all.some((one) => one.name === error.param && one.root.closest("[hidden]")))
+                others.showAll();
+            if (!showFault(all, error))
                 fault.textContent = error.message;
         }
     }
 
+    async function deleteDataset() {
+        const name = named.dataset.get();
+        if (!await confirmed(`Delete the data set “${name}” and its pictures?`, "Delete"))
+            return;
+        try {
+            await request("DELETE", `/datasets/${encodeURIComponent(name)}`);
+            announce(`${name} is deleted`);
+        } catch (error) {
+            named.dataset.wrong(error.message);
+        }
+        await refresh();
+        named.dataset.input.focus();
+    }
+
     async function refresh(chosen) {
         const names = await listDatasets();
+        away.hidden = !names?.length;
         named.dataset.setValues(names?.length ? names : [["", "none yet"]]);
         if (chosen)
             named.dataset.set(chosen);

@@ -35,6 +35,12 @@ bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures
     return false;
 }
 
+bool pipeline_count_text(const struct pipeline *pipeline, const struct text_question *question,
+    struct text_count *out, struct error *err) {
+    (void)pipeline, (void)question, (void)out;
+    return error_set(err, ERROR_INTERNAL, "there are no texts");
+}
+
 bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
     struct resolved_request *out, struct error *err) {
     (void)pipeline;

@@ -59,8 +59,9 @@ static void our_own_come_back(void) {
         CHECK(picture_encode(rgb, 16, 16, &encoding, &file, &size, &err), "%s", err.message);
         CHECK(picture_read_texts(file, size, &texts, &err), "%s", err.message);
         CHECK_STRING(picture_text_list_find(&texts, "parameters"), WIDE);
-        if (format == PICTURE_PNG)
-            CHECK_STRING(picture_text_list_find(&texts, "latentd"), "{\"a\":1}");
+        CHECK_STRING(
+            picture_text_list_find(&texts, format == PICTURE_PNG ? "latentd" : "ImageDescription"),
+            "{\"a\":1}");
         picture_text_list_finish(&texts);
         free(file);
     }

@@ -173,6 +173,8 @@ def prompts(page):
         shutil.copy(os.path.join(ROOT, "tests/engine/data/prompts/embeddings", name), page.at("embeddings"))
     page.start(["--model", "share/tiny-sd", "--embeddings-dir", "embeddings"])
     pathlib.Path(page.at("embeddings/old.pt")).write_bytes(b"PK\x03\x04")
+    (said,) = page.run("curl -s localhost:8188/tokens")
+    check(json.loads(said) == json.loads(page.take('{"chunk_tokens"')), f"the tokens of a prompt: {said}")
     before, after = (json.loads(s) for s in page.run("curl -s localhost:8188/embeddings"))
     check([len(before["embeddings"]), before["skipped"]] == [2, []], f"{before}")
     check(len(after["embeddings"]) == 2 and after["skipped"][0]["file"] == "old.pt", f"read again: {after}")

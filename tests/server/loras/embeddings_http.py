@@ -100,12 +100,54 @@ def infotext(d):
     check(again.status == 200 and again.body == r.body, f"{again.status}")
 
 
+def count(d, prompt, **fields):
+    r = d.request("POST", "/tokens", json.dumps({"prompt": prompt, **fields}), {"Content-Type": "application/json"})
+    check(r.status == 200, f"{prompt[:40]}: {r.status} {r.body[:200]}")
+    return r.json()
+
+
+def tokens(d, folder):
+    """POST /tokens counts as CLIP does (each "a" is a token, each mark of "(a:1.3)" too), and cuts
+    what a drawing says that it has cut."""
+    shutil.copy(FILES / "mystyle.safetensors", folder)
+    check(d.request("POST", "/embeddings/rescan").status == 200, "rescan")
+    for prompt, fields, expected in (
+            ("", {}, (0, 1, None)), ("a a a", {}, (3, 1, None)), ("(a:1.3)", {}, (7, 1, None)),
+            ("(a:1.3)", {"prompt_syntax": "a1111"}, (1, 1, None)),
+            ("a BREAK a", {"prompt_syntax": "a1111"}, (2, 2, None)),
+            ("a <lora:none:1>", {"prompt_syntax": "a1111"}, (1, 1, None)),
+            ("a " * 75, {}, (75, 1, None)), ("a " * 78, {}, (78, 1, "a a a")),
+            ("a " * 78, {"long_prompt": "chunk"}, (78, 2, None)),
+            ("a " * 78, {"prompt_syntax": "a1111"}, (78, 2, None)), ("a mystyle", {}, (4, 1, None))):
+        a = count(d, prompt, **fields)
+        found = tuple((a["prompt"][k] or "").strip() or None if k == "cut" else a["prompt"][k]
+                      for k in ("tokens", "chunks", "cut"))
+        check(found == expected and a["chunk_tokens"] == 75 and "negative_prompt" not in a, f"{prompt[:20]}: {a}")
+    print("11 texts have the tokens that CLIP gives them")
+    both = count(d, "a", negative_prompt="a " * 76)
+    check(both["prompt"]["tokens"] == 1 and both["negative_prompt"]["tokens"] == 76, f"{both}")
+    long = "a red house, " * 30
+    warning = d.generate({**DRAW, "prompt": long}).json()["warnings"][0]
+    cut = count(d, long)["prompt"]["cut"]
+    check(cut and f'this was cut: "{cut}"' in warning, f"{cut!r} is what a drawing cuts: {warning}")
+    for body, param, words in (({}, "prompt", "a text"), ({"prompt": ["a"]}, "prompt", "a text"),
+                               ({"prompt": "a", "steps": 2}, "steps", "prompt_syntax"),
+                               ({"prompt": "a", "long_prompt": "no"}, "long_prompt", "truncate"),
+                               ({"prompt": "[a|b]", "prompt_syntax": "a1111"}, "prompt", "a|b"),
+                               ({"prompt": "a", "prompt_syntax": "a1111", "long_prompt": "truncate"}, "long_prompt", "chunk"),
+                               ({"prompt": "a" * 20000}, "prompt", "16384")):
+        r = d.request("POST", "/tokens", json.dumps(body), {"Content-Type": "application/json"})
+        refused(r, 400, param, words)
+    check(d.request("POST", "/tokens?a=1", "{}", {"Content-Type": "application/json"}).status == 400, "no query")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         with Daemon(executable, model, extra=["--dtype", "f32", "--embeddings-dir", folder]) as d:
             embeddings(d, folder)
             encoded(d)
             infotext(d)
+            tokens(d, folder)
     done()
 
 

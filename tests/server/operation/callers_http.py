@@ -40,7 +40,7 @@ SAME_AGAIN = {"/embeddings/rescan", "/loras/rescan", "/v1/files", "/v1/load_lora
               "/sdapi/v1/interrupt", "/sdapi/v1/skip", "/sdapi/v1/options", "/sdapi/v1/png-info",
               "/sdapi/v1/refresh-loras", "/sdapi/v1/refresh-embeddings", "/sdapi/v1/refresh-checkpoints",
               "/sdapi/v1/refresh-vae", "/sdapi/v1/unload-checkpoint", "/sdapi/v1/reload-checkpoint",
-              "/sdapi/v1/extra-single-image", "/sdapi/v1/extra-batch-images"}
+              "/sdapi/v1/extra-single-image", "/sdapi/v1/extra-batch-images", "/tokens"}
 
 SHORT = {"prompt": "a boat", "num_inference_steps": 2}
 LONG = {"prompt": "a boat", "num_inference_steps": 900, "seed": 1}

@@ -1,9 +1,13 @@
 """Drives the daemon's web page in a browser, as a person who draws and trains with it."""
 import base64
+import importlib.util
+import json
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from daemon import check
 from webdriver import Browser
 
 # Reads a gallery picture's bytes from the browser's IndexedDB, by its id: the page's policy forbids
@@ -30,6 +34,7 @@ class Page(Browser):
         self.origin = f"http://{daemon.host}:{daemon.port}"
 
     def start(self, room="draw"):
+        self.open("about:blank")  # otherwise only the fragment may change, and nothing is loaded
         self.open(f"{self.origin}/#{room}")
         self.wait("the page", "document.body.dataset.ready !== undefined")
 
@@ -75,3 +80,42 @@ class Page(Browser):
     def facts(self):
         return self.run("""return Object.fromEntries([...document.querySelectorAll("#viewer .facts div")]
             .map((one) => [one.children[0].textContent, one.children[1].textContent]));""")
+
+
+def is_accessible(p, view):
+    """No rule of axe-core may be broken, and nothing may stick out sideways, on a desk's and a phone's screen, light
+    and dark."""
+    package = importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0]
+    with open(os.path.join(package, "axe.min.js"), encoding="utf-8") as f:
+        p.run(f.read())
+    for scheme in ("light", "dark"):
+        for width, height in ((1280, 900), (390, 844)):
+            p.look(width, height, scheme)
+            answer = p.run_async("const done = arguments[arguments.length - 1];"
+                                 "axe.run(document).then(done, (e) => done({ error: String(e) }));")
+            broken = [(v["id"], v["impact"], [n["target"] for n in v["nodes"]][:3]) for v in answer.get("violations", [answer])]
+            print(f"axe, {view}, {scheme}, {width} px: {len(answer.get('passes', []))} rules passed, broken {broken}")
+            check(not broken, f"{view}, {scheme}, {width} px: {broken}")
+            check(p.run("return document.documentElement.scrollWidth <= innerWidth;"), f"{view}, {width} px: nothing sticks out")
+    p.look(1280, 900, "light")
+
+
+def nobody_else_is_asked(p):
+    """Every document's requests go to the host that the document came from."""
+    urls, foreign = set(), set()
+    for entry in p.log("performance"):
+        message = json.loads(entry["message"])["message"]
+        asked = message["params"]
+        if message["method"] == "Network.requestWillBeSent" and asked["documentURL"].startswith("http"):
+            url, origin = asked["request"]["url"], "/".join(asked["documentURL"].split("/")[:3]) + "/"
+            urls.add(url) # not those of the browser's first tab
+            if not url.startswith((origin, "blob:" + origin)) or not origin.startswith("http://127.0.0.1:"):
+                foreign.add(url)
+    check(len(urls) > 15 and not foreign, f"{len(urls)} requests, all to the daemon: {foreign}")
+
+
+def no_errors(p, *provoked):
+    """Nothing is on the console but the browser's own words of requests that the test made to fail, by patterns."""
+    lines = [e["message"] for e in p.log("browser") if e["level"] in ("SEVERE", "WARNING")]
+    lines = [line for line in lines if not any(re.search(pattern + " - Failed to load resource", line) for pattern in provoked)]
+    check(not lines, f"nothing on the console: {lines}")

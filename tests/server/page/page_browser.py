@@ -4,7 +4,6 @@ schemes, and without requests to other hosts. Each picture is compared with the 
 POST /generate answers for the same fields. usage: page_browser.py EXECUTABLE MODEL, with a
 Python that has axe-core (scripts/client-env)"""
 import glob
-import importlib.util
 import json
 import os
 import re
@@ -18,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import picture
 import webdriver
 from daemon import Daemon, check, done
-from page import Page
+from page import Page, is_accessible, no_errors, nobody_else_is_asked
 
 executable, model = sys.argv[1:3]
 root = tempfile.mkdtemp()
@@ -145,6 +144,7 @@ def inpaints(d, p):
     print(f"inpainting: mean difference of {changed:.1f} where the mask was painted, {kept:.1f} elsewhere")
     check(changed > 25 and kept < changed / 3, "what was painted over is drawn anew, and nothing else")
     check(p.facts()["Begun with"] == "a picture and a mask", f"{p.facts()}")
+    is_accessible(p, "mask")
     p.press_button("Take the picture away")
 
 
@@ -215,24 +215,7 @@ def shows_what_is_drawn_as_a_job(d, p):
     p.wait("it to be shown", 'document.querySelector(".job h4").textContent === arguments[0]', FIELDS["prompt"])
     p.wait("its picture", 'document.querySelector(".job .validations img")?.naturalWidth === 64')
     check(p.text(".job .how").startswith("succeeded"), p.text(".job"))
-
-
-def is_accessible(p, room):
-    """No serious or critical rule of axe-core may be broken."""
-    package = importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0]
-    with open(os.path.join(package, "axe.min.js"), encoding="utf-8") as f:
-        p.run(f.read())
-    for scheme in ("light", "dark"):
-        for width, height in ((1280, 900), (390, 844)):
-            p.look(width, height, scheme)
-            answer = p.run_async("const done = arguments[arguments.length - 1];"
-                                 "axe.run(document).then(done, (e) => done({ error: String(e) }));")
-            bad = [(v["id"], v["impact"], [n["target"] for n in v["nodes"]][:3]) for v in answer.get("violations", [answer])]
-            grave = [v for v in bad if v[1] not in ("minor", "moderate")]
-            print(f"axe, {room}, {scheme}, {width} px: {len(answer.get('passes', []))} rules passed, broken {bad}")
-            check(not grave, f"{room}, {scheme}, {width} px: {grave}")
-            check(p.run("return document.documentElement.scrollWidth <= innerWidth;"), f"{room}, {width} px: nothing sticks out")
-    p.look(1280, 900, "light")
+    is_accessible(p, "job")
 
 
 def survives_a_reload(p):
@@ -249,6 +232,7 @@ def asks_for_a_key(p, key):
     for given in ("latentd_" + "0" * 64, key):
         p.wait("the question", 'document.querySelector("#key-dialog").open')
         check(p.run("return document.activeElement.id;") == "key", "the field has the focus")
+        is_accessible(p, "key")
         p.type("#key", given)
         p.press("enter")
     p.wait("the page", "document.body.dataset.ready !== undefined")
@@ -274,27 +258,6 @@ def switches_models(d, p):
     check(p.run('return document.querySelector("[name=prompt]").value;') == "a boat at night", "the prompt is still there")
 
 
-def nobody_else_is_asked(p):
-    """Every document's requests go to the host that the document came from."""
-    urls, foreign = set(), set()
-    for entry in p.log("performance"):
-        message = json.loads(entry["message"])["message"]
-        asked = message["params"]
-        if message["method"] == "Network.requestWillBeSent" and asked["documentURL"].startswith("http"):
-            url, origin = asked["request"]["url"], "/".join(asked["documentURL"].split("/")[:3]) + "/"
-            urls.add(url) # not those of the browser's first tab
-            if not url.startswith((origin, "blob:" + origin)) or not origin.startswith("http://127.0.0.1:"):
-                foreign.add(url)
-    check(len(urls) > 15 and not foreign, f"{len(urls)} requests, all to the daemon: {foreign}")
-
-
-def no_errors(p):
-    lines = [e["message"] for e in p.log("browser") if e["level"] in ("SEVERE", "WARNING")]
-    # Leaves out the browser's own message about the request that the test provoked to be refused.
-    lines = [line for line in lines if not re.search(r"/generate - Failed to load resource: .* 400", line)]
-    check(not lines, f"nothing on the console: {lines}")
-
-
 if not webdriver.programs():
     print("chromium and chromium-driver are not installed")
     sys.exit(77)
@@ -317,7 +280,7 @@ with Daemon(executable, model, extra=options, patience_s=PATIENCE_S) as daemon, 
         trains(daemon, page)
         is_accessible(page, "train")
         shows_what_is_drawn_as_a_job(daemon, page)
-        no_errors(page)
+        no_errors(page, "/generate")
         nobody_else_is_asked(page)
         key = subprocess.run([executable, "key", "alice", "--api-keys", f"{root}/keys"], capture_output=True, text=True,
                              check=True).stdout.strip()

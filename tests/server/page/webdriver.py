@@ -13,7 +13,7 @@ import time
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " ", "control": "\ue009", "left": "\ue012", "up": "\ue013",
-        "right": "\ue014", "down": "\ue015"}
+        "right": "\ue014", "down": "\ue015", "escape": "\ue00c"}
 
 
 def programs():

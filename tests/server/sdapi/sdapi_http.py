@@ -86,6 +86,9 @@ def answers(d):
     check(back["info"] == info["infotexts"][1], f"{back['info']}")
     check(back["parameters"]["Seed"] == "8" and back["parameters"]["Size-1"] == "64", f"{back['parameters']}")
     check(json.loads(back["items"]["latentd"])["scheduler"]["use_karras_sigmas"] is True, f"{back['items']}")
+    check({k: v for k, v in back["scheduler"].items() if v is not False} ==
+          {"name": "dpmpp_2m", "timestep_spacing": "linspace", "use_karras_sigmas": True},
+          f"the sampler in our words: {back['scheduler']}")
     # The second picture is drawn again by a request of its own with the same seed, and by POST
     # /generate.
     one = txt2img(d, {"prompt": "a cat, sitting", "negative_prompt": "a dog", "seed": 8, "sampler_name": "DPM++ 2M",
@@ -114,8 +117,11 @@ def formats(d):
         check(base64.b64decode(a["images"][0]).startswith(magic), name)
         back = post(d, "/sdapi/v1/png-info", {"image": f"data:image/{name};base64," + a["images"][0]}).json()
         check(back["info"] == json.loads(a["info"])["infotexts"][0], f"{name}: {back['info']}")
+        ours = json.loads(back["items"]["latentd" if name == "png" else "ImageDescription"])
+        check(ours["seed"] == json.loads(a["info"])["seed"], f"{name}: the native request: {ours}")
     r = post(d, "/sdapi/v1/png-info", {"image": png_base64(8, 8, gradient)})
-    check(r.json()["info"] == "" and r.json()["items"] == {}, "a picture that says nothing")
+    check(r.json()["info"] == "" and r.json()["items"] == {} and r.json()["scheduler"] is None,
+          "a picture that says nothing")
 
 
 def img2img(d):

@@ -1,0 +1,63 @@
+/* What a picture's file says of how it was drawn: latentd's own pictures carry their whole request,
+ * AUTOMATIC1111's a text. The daemon reads the file. */
+import { postJson } from "./api.js";
+import { blobToDataUrl } from "./dom.js";
+
+/* AUTOMATIC1111's numbers and ours. */
+const NUMBERS = { "Steps": "num_inference_steps", "CFG scale": "guidance_scale", "Seed": "seed",
+    "Size-1": "width", "Size-2": "height" };
+/* What says nothing that could be taken over, or is taken care of below. */
+const KNOWN = new Set([...Object.keys(NUMBERS), "Prompt", "Negative prompt", "Sampler", "Schedule type", "Eta", "Clip skip",
+    "RNG", "Version", "Model", "Model hash", "VAE", "VAE hash", "Lora hashes", "TI hashes", "Hashes"]);
+const TAG = /<lora:([^<>:]+)(?::[^<>]*)?>/g;
+
+/* latentd's request, where the file has one. */
+function ownRequest(items) {
+    for (const text of [items.latentd, items.ImageDescription]) {
+        try {
+            const fields = JSON.parse(text);
+            if (typeof fields.prompt === "string" || fields.prompt_embeds)
+                return fields;
+        } catch { /* somebody else's text */ }
+    }
+    return null;
+}
+
+/* `left` gets what has no counterpart here. The answer also has AUTOMATIC1111's defaults; what the file says is
+ * in the text. */
+function fromText({ info, parameters, scheduler }, hasLora, model, left) {
+    const said = (name) => info.includes(`${name}: `);
+    const fields = { prompt_syntax: "a1111", negative_prompt: parameters["Negative prompt"],
+        rng: parameters.RNG === "CPU" ? "cpu" : "cuda", clip_skip: Math.max(0, Number(parameters["Clip skip"]) - 1) };
+    fields.prompt = parameters.Prompt.replace(TAG, (tag, name) => {
+        if (hasLora(name))
+            return tag;
+        left.push(`LoRA ${name}`);
+        return "";
+    }).trim();
+    for (const [theirs, ours] of Object.entries(NUMBERS))
+        if (theirs in parameters)
+            fields[ours] = Number(parameters[theirs]);
+    if (scheduler)
+        fields.scheduler = scheduler;
+    else if ("Sampler" in parameters)
+        left.push(`sampler ${parameters.Sampler}, ${parameters["Schedule type"]}`);
+    for (const [name, value] of Object.entries(parameters))
+        if (!KNOWN.has(name) && said(name.replace(/-[12]$/, "")))
+            left.push(`${name} ${value}`);
+    if (said("Model") && parameters.Model !== model)
+        left.push(`model ${parameters.Model}`);
+    return fields;
+}
+
+/* Resolves to { fields, left }: fields of POST /generate, and what of the file they lack, in words. `hasLora(name)`
+ * tells which there are. Throws where the file says nothing. */
+export async function recall(file, hasLora, model) {
+    const answer = await postJson("/sdapi/v1/png-info", { image: await blobToDataUrl(file) });
+    const left = [], own = ownRequest(answer.items);
+    if (own)
+        return { fields: own, left };
+    if (!answer.parameters || !("Steps" in answer.parameters))
+        throw new Error("This file does not say how it was drawn.");
+    return { fields: fromText(answer, hasLora, model, left), left };
+}
