@@ -43,7 +43,8 @@ SD15 = {
 }
 SPACINGS = ("leading", "trailing", "linspace")
 ALL = ("epsilon", "v_prediction", "sample")
-LISTS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas")
+LISTS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas",
+         "use_kl_optimal_sigmas")
 # https://research.nvidia.com/labs/toronto-ai/AlignYourSteps/howto.html
 AYS = [14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652, 0.399, 0.152, 0.029]
 OUT = pathlib.Path(__file__).parents[1] / "engine/data/schedulers"
@@ -163,6 +164,13 @@ def interpolated_ays(steps):
     return numpy.exp(logs)[::-1][:-1].copy()
 
 
+def kl_optimal(sigmas, steps):
+    """Returns kl_optimal of AUTOMATIC1111's modules/sd_schedulers.py between the ends of `sigmas`,
+    without its last sigma. In double: in float32 its tangent enlarges roundings 200 times."""
+    low, high = (numpy.arctan(numpy.float64(sigma)) for sigma in (sigmas[-1], sigmas[0]))
+    return numpy.tan(high + numpy.arange(steps) * ((low - high) / steps))
+
+
 def sgm_uniform(scheduler, steps):
     """Returns k-diffusion's sigmas of evenly spaced timesteps, without the last one, 0."""
     sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
@@ -190,16 +198,18 @@ def make(row, file, options):
         return scheduler
     stand_in = None
     if options.pop("use_ays_sigmas", False):
-        stand_in = interpolated_ays
+        stand_in = lambda sigmas, steps: interpolated_ays(steps)
+    if options.pop("use_kl_optimal_sigmas", False):
+        stand_in = kl_optimal
     if options.get("timestep_spacing") == "sgm_uniform":
         options["timestep_spacing"] = "linspace"
-        stand_in = lambda steps: sgm_uniform(scheduler, steps)
+        stand_in = lambda sigmas, steps: sgm_uniform(scheduler, steps)
     if stand_in:
         options[f"use_{row.list_hook}_sigmas"] = True
     scheduler = getattr(diffusers, row.reference).from_config(config, **options)
     if stand_in:
         def listed(in_sigmas, num_inference_steps=None):
-            return stand_in(num_inference_steps or scheduler.num_inference_steps)
+            return stand_in(in_sigmas, num_inference_steps or scheduler.num_inference_steps)
         setattr(scheduler, f"_convert_to_{row.list_hook}", listed)
     return scheduler
 

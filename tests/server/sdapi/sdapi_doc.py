@@ -54,7 +54,7 @@ def passed_over(d):
 
 def refused(d):
     wrong = {"enable_hr": True, "subseed_strength": 0.5, "script_name": "x", "styles": ["x"],
-             "alwayson_scripts": {"x": {"args": [{"enabled": True}]}}, "scheduler": "kl_optimal",
+             "alwayson_scripts": {"x": {"args": [{"enabled": True}]}}, "scheduler": "quadratic",
              "init_images": ["AAAA", "AAAA"], "resize_mode": 2, "inpainting_fill": 2, "mask_round": False,
              "latent_mask": "AAAA", "initial_noise_multiplier": 2, "override_settings": {"x": 1}}
     rows = section("What is refused").split("| | |")[0].split("|---|---|\n")[1].strip().split("\n")
