@@ -25,9 +25,11 @@
     X(EULER, euler)                                                                                \
     X(EULER_ANCESTRAL, euler_ancestral)                                                            \
     X(HEUN, heun)                                                                                  \
+    X(RESTART, restart)                                                                            \
     X(LMS, lms)                                                                                    \
     X(DPM2, dpm2)                                                                                  \
     X(DPM2_ANCESTRAL, dpm2_ancestral)                                                              \
+    X(DPM_FAST, dpm_fast)                                                                          \
     X(DPMPP_2M, dpmpp_2m)                                                                          \
     X(DPMPP_2M_SDE, dpmpp_2m_sde)                                                                  \
     X(DPMPP_3M_SDE, dpmpp_3m_sde)                                                                  \

@@ -74,6 +74,17 @@ static const struct sdapi_sampler samplers[] = {
         SCHEDULER_DPM2_ANCESTRAL,
         .schedule = "karras",
         .two_calls = true },
+    { .name = "DPM fast",
+        { "k_dpm_fast" },
+        SCHEDULER_DPM_FAST,
+        .own_timesteps = true,
+        .takes_eta = true,
+        .default_eta = 1 },
+    { .name = "Restart",
+        { "restart" },
+        SCHEDULER_RESTART,
+        .schedule = "karras",
+        .two_calls = true },
     { .name = "DDIM", { "ddim" }, SCHEDULER_DDIM, .own_timesteps = true, .takes_eta = true },
     { .name = "PLMS", { "plms" }, SCHEDULER_PNDM, .own_timesteps = true },
     { .name = "UniPC", { "unipc" }, SCHEDULER_UNIPC, .own_timesteps = true },
@@ -189,6 +200,7 @@ void sdapi_sampling_choose(
         scheduler_choose(out, OPTION_SOLVER_TYPE, SOLVER_BH1);
         return;
     case SCHEDULER_LCM:
+    case SCHEDULER_DPM_FAST:
         return;
     default:
         break;

@@ -1,10 +1,13 @@
-"""Runs k-diffusion's samplers over the sigmas of a diffusers scheduler, for
-tests/reference/schedulers.py and latents.py. Also float32 functions that do not depend on the
-processor. (k-diffusion 0.1.1.post1)"""
+"""Runs the samplers of k-diffusion and of AUTOMATIC1111's web UI over the sigmas of a diffusers
+scheduler, for tests/reference/schedulers.py and latents.py. Also float32 functions that do not
+depend on the processor. (k-diffusion 0.1.1.post1, web UI 1.10.1)"""
 
+import argparse
 import contextlib
 import importlib.util
+import pathlib
 import sys
+import types
 import unittest.mock
 
 import numpy
@@ -67,8 +70,9 @@ class SampleDenoiser(k_diffusion.external.DiscreteEpsDDPMDenoiser):
 class Denoiser:
     """The denoiser that a sampler calls: the package's own wrapper of model(scaled sample,
     timestep), but with the scheduler's own timestep at the start of a step. has_middle(i)
-    says whether step i calls the denoiser a second time. If `lots`, a random generator, is
-    given, every value of every sample is moved by one rounding, randomly up or down."""
+    says whether step i calls the denoiser a second time; without it every timestep is that of the
+    sigma. If `lots`, a random generator, is given, every value of every sample is moved by one
+    rounding, randomly up or down."""
 
     WRAPPERS = {"epsilon": k_diffusion.external.DiscreteEpsDDPMDenoiser,
                 "v_prediction": k_diffusion.external.DiscreteVDDPMDenoiser, "sample": SampleDenoiser}
@@ -76,14 +80,15 @@ class Denoiser:
     def __init__(self, scheduler, model, has_middle, lots):
         self.scheduler, self.model, self.lots = scheduler, model, lots
         steps = range(len(scheduler.sigmas) - 1)
-        self.starts = [step for i in steps for step in ([i, None] if has_middle(i) else [i])]
+        self.starts = has_middle and [
+            step for i in steps for step in ([i, None] if has_middle(i) else [i])]
         self.samples, self.timesteps = [], []
         wrapper = self.WRAPPERS[scheduler.config.prediction_type]
         self.wrapper = wrapper(self.call_model, scheduler.alphas_cumprod, quantize=False)
         self.timestep_of, self.wrapper.sigma_to_t = self.wrapper.sigma_to_t, self.choose_timestep
 
     def choose_timestep(self, sigma):
-        step = self.starts[len(self.timesteps)]
+        step = self.starts[len(self.timesteps)] if self.starts else None
         if step is None:
             return self.timestep_of(sigma)
         return self.scheduler.timesteps[step].expand(len(sigma))
@@ -94,31 +99,91 @@ class Denoiser:
 
     def __call__(self, x, sigma):
         if self.lots:
-            up = torch.rand(x.shape, generator=self.lots) < 0.5
-            x.copy_(torch.nextafter(x, torch.where(up, torch.inf, -torch.inf)))
+            x.copy_(nudged(x, self.lots))
         self.samples.append(x.clone())
         return self.wrapper(x, sigma)
 
 
+def nudged(sample, lots):
+    """Moves every value by one rounding."""
+    up = torch.rand(sample.shape, generator=lots) < 0.5
+    return torch.nextafter(sample, torch.where(up, torch.inf, -torch.inf))
+
+
+WEBUI = None
+
+
+def arguments():
+    """Returns the names on the command line, and notes the web UI's folder."""
+    global WEBUI
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--webui", type=pathlib.Path, metavar="FOLDER",
+                        help="a checkout of AUTOMATIC1111's web UI, whose sampler restart is")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    WEBUI = options.webui
+    return options.names
+
+
+def webui_module(name):
+    """Loads modules/NAME.py of the web UI."""
+    if not WEBUI:
+        raise SystemExit("--webui FOLDER: its samplers are needed")
+    spec = importlib.util.spec_from_file_location(name, WEBUI / f"modules/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def drawing(fresh):
+    """In a `with` block, k-diffusion's randn_like is fresh(): the web UI replaces it likewise."""
+    class Torch(types.SimpleNamespace):
+        def __getattr__(self, name):
+            return getattr(torch, name)
+
+    with unittest.mock.patch.object(k_diffusion.sampling, "torch", Torch(randn_like=lambda x: fresh())):
+        yield
+
+
+def fresh_noise(start, generators):
+    return torch.cat([torch.randn(start[:1].shape, generator=g) for g in generators])
+
+
+def sigma_table(scheduler):
+    return ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
+
+
 def sample(name, noise, scheduler, model, start, generators, seeds, eta, lots=None):
-    """Runs sample_NAME from `start` through the scheduler's sigmas, with fresh noise from the
-    generators or Brownian noise from the seeds. Returns [(timestep, sample after the
-    evaluation), ...]."""
+    """Runs sample_NAME, or the web UI's `restart`, from `start` through the scheduler's sigmas, with
+    fresh noise from the generators or Brownian noise from the seeds. sample_dpm_fast only takes the
+    ends of the table and the number of steps. Returns [(timestep, sample after the evaluation),
+    ...]."""
     samplers, sigmas = k_diffusion.sampling, scheduler.sigmas
 
     def has_middle(i):
         return name == "dpmpp_2s_ancestral" and samplers.get_ancestral_step(
             sigmas[i], sigmas[i + 1], eta=eta)[0] != 0
 
-    denoise = Denoiser(scheduler, model, has_middle, lots)
+    own_timesteps = name in ("restart", "dpm_fast")
+    denoise = Denoiser(scheduler, model, None if own_timesteps else has_middle, lots)
 
     def fresh(sigma, sigma_next):
-        return torch.cat([torch.randn(start[:1].shape, generator=g) for g in generators])
+        return fresh_noise(start, generators)
 
     sampler = fresh
     if noise == "brownian":
         sampler = samplers.BrownianTreeNoiseSampler(
             start, sigmas[sigmas > 0].min(), sigmas.max(), seed=seeds)
-    last = getattr(samplers, f"sample_{name}")(
-        denoise, start.clone(), sigmas, noise_sampler=sampler, eta=eta, disable=True)
+    if name == "restart":
+        restart = webui_module("sd_samplers_extra").restart_sampler
+        with drawing(lambda: fresh_noise(start, generators)):
+            last = restart(denoise, start.clone(), sigmas, disable=True)
+    elif name == "dpm_fast":
+        table = sigma_table(scheduler)
+        last = samplers.sample_dpm_fast(denoise, start.clone(), table[0].item(), table[-1].item(),
+                                        len(sigmas) - 1, noise_sampler=sampler, eta=eta, disable=True)
+    else:
+        last = getattr(samplers, f"sample_{name}")(
+            denoise, start.clone(), sigmas, noise_sampler=sampler, eta=eta, disable=True)
     return list(zip(denoise.timesteps, denoise.samples[1:] + [last]))

@@ -14,7 +14,7 @@ or gives numbers that are not finite.
 SCHEDULERS has one row per class. The row says what the class supports, and so which options are
 varied.
 
-usage: python tests/reference/schedulers.py [NAME ...]    (diffusers 0.42.1, torch 2.15.0)
+usage: python tests/reference/schedulers.py [--webui FOLDER] [NAME ...]    (diffusers 0.42.1, torch 2.15.0)
 """
 
 import base64
@@ -22,12 +22,11 @@ import dataclasses
 import inspect
 import json
 import pathlib
-import sys
 import warnings
 
 import diffusers
 import k_diffusion_samplers
-from k_diffusion_samplers import k_diffusion
+from k_diffusion_samplers import k_diffusion, nudged
 import numpy
 import torch
 
@@ -66,7 +65,8 @@ class Row:
     variants: tuple = ()
     borrows_lists: bool = False  # uses EulerDiscreteScheduler's lists if it has none itself
     extra: dict = dataclasses.field(default_factory=dict)  # constructor arguments in every case
-    # A sampler of k-diffusion over the sigmas of `reference`, and its noise.
+    # A sampler of k-diffusion or of AUTOMATIC1111's web UI over the sigmas of `reference`, and its
+    # noise.
     sampler: str = ""
     noise: str = ""
     # For classes with many variants: each with one spacing only, and up to 20 steps.
@@ -114,9 +114,12 @@ SCHEDULERS = {
     "euler_ancestral": Row("EulerAncestralDiscreteScheduler", predictions=ALL[:2], lists=True,
                            zero_snr=True, borrows_lists=True),
     "heun": Row("HeunDiscreteScheduler", lists=True),
+    "restart": Row("EulerDiscreteScheduler", lists=True, sampler="restart", noise="fresh"),
     "lms": Row("LMSDiscreteScheduler", lists=True),
     "dpm2": Row("KDPM2DiscreteScheduler", predictions=ALL[:2], lists=True),
     "dpm2_ancestral": Row("KDPM2AncestralDiscreteScheduler", predictions=ALL[:2], lists=True),
+    "dpm_fast": Row("EulerDiscreteScheduler", spacings=False, sampler="dpm_fast", noise="fresh",
+                    variants=(({}, {"eta": 0}), ({}, {"eta": 0.5}))),
     "lcm": Row("LCMScheduler", spacings=False, zero_snr=True, variants=(
         ({}, {"original_inference_steps": 100}), ({"timestep_scaling": 0.01}, {}))),
     "tcd": Row("TCDScheduler", spacings=False, zero_snr=True, variants=(
@@ -219,7 +222,9 @@ def roll(row, file, options, steps, moved=None):
     scheduler = make(row, file, options)
     scheduler.set_timesteps(steps)
     generator = torch.Generator().manual_seed(SEED)
-    sample = torch.randn(16, generator=generator).reshape(1, 4, 2, 2) * scheduler.init_noise_sigma
+    sample = torch.randn(16, generator=generator).reshape(1, 4, 2, 2) * (
+        k_diffusion_samplers.sigma_table(scheduler)[-1] if row.sampler == "dpm_fast"  # whatever the steps
+        else scheduler.init_noise_sigma)
     lots = None if moved is None else torch.Generator().manual_seed(moved)
     if row.sampler:
         return check_finite([(t, x.flatten(), None) for t, x in k_diffusion_samplers.sample(
@@ -246,12 +251,6 @@ def last_sample(scheduler):
     """Returns UniPC's corrected sample: UniPC continues from it, not from the sample that it is
     given."""
     return getattr(scheduler, "last_sample", None)
-
-
-def nudged(sample, lots):
-    """Moves every value by one rounding."""
-    up = torch.rand(sample.shape, generator=lots) < 0.5
-    return torch.nextafter(sample, torch.where(up, torch.inf, -torch.inf))
 
 
 def check_finite(trace):
@@ -409,10 +408,10 @@ def main():
     remember_coefficients()
     warnings.filterwarnings("ignore", module="torchsde")  # a sigma out of range by one rounding
     k_diffusion_samplers.round_rightly()
-    names = sys.argv[1:] or SCHEDULERS
-    for name in names:
+    names = k_diffusion_samplers.arguments()
+    for name in names or SCHEDULERS:
         write(name, SCHEDULERS[name])
-    if not sys.argv[1:]:
+    if not names:
         write_spacing()
 
 

@@ -485,7 +485,7 @@ static struct scheduler_plan *default_plan(enum scheduler_kind kind, int steps, 
 }
 
 static bool draws(enum scheduler_kind kind, bool noisy) {
-    struct scheduler_plan *plan = default_plan(kind, 10, noisy);
+    struct scheduler_plan *plan = default_plan(kind, 20, noisy); /* as many as restart needs */
     bool any = false;
     for (int k = 0; plan && k < plan->count; k++)
         any = any || plan->evaluations[k].draws_noise ||

@@ -293,6 +293,8 @@ static void samplers_are_theirs(void) {
         { "LCM", NULL, "LCM", "uniform", SCHEDULER_LCM },
         { "Euler KL Optimal", NULL, "Euler", "kl_optimal", SCHEDULER_EULER },
         { "Heun", "Turbo", "Heun", "turbo", SCHEDULER_HEUN },
+        { "Restart", NULL, "Restart", "karras", SCHEDULER_RESTART },
+        { "k_dpm_fast", "karras", "DPM fast", "karras", SCHEDULER_DPM_FAST },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sdapi_sampling s;
