@@ -428,7 +428,7 @@ static bool guidance_alike(const struct image *a, const struct image *b) {
     return (a->guidance_rescale > 0) == (b->guidance_rescale > 0);
 }
 
-/* guided = unconditional + guidance_scale (conditional - unconditional) */
+/* guided = unconditional + guidance_scale guidance_factor (conditional - unconditional) */
 static void guide(const struct tick *t, const struct run *run) {
     struct tensor unconditional = unconditional_rows(&t->s->predicted, run);
     struct tensor conditional = conditional_rows(t, &t->s->predicted, run);
@@ -438,7 +438,8 @@ static void guide(const struct tick *t, const struct run *run) {
     for (int i = 0; i < run->count; i++) {
         signs[2 * i] = scales[2 * i] = 1;
         signs[2 * i + 1] = -1;
-        scales[2 * i + 1] = (float)t->images[run->first + i]->guidance_scale;
+        const struct image *image = t->images[run->first + i];
+        scales[2 * i + 1] = (float)(image->guidance_scale * (double)image->plan->guidance_factor);
     }
     op_combine(t->c, &(struct combine_args){ .terms = { &conditional, &unconditional },
                          .count = 2,
@@ -458,6 +459,8 @@ static struct tensor find_term(const struct tick *t, const struct run *run, int 
     if (term == TERM_OUTPUT)
         return run->head->guided ? call_rows(&t->s->guided, run)
                                  : conditional_rows(t, &t->s->predicted, run);
+    if (term == TERM_UNCONDITIONAL)
+        return unconditional_rows(&t->s->predicted, run);
     return term == TERM_NOISE ? call_rows(&t->s->noise, run) : term_rows(t->s, term, run);
 }
 

@@ -33,8 +33,8 @@ struct image {
     const float *moments; /* of the encoded pictures (engine/resolve/source.h), or NULL */
     const struct image_start *start; /* made from the pictures; only set during sampler_start */
     bool keeps; /* each step restores the part of the picture that the mask keeps */
-    const struct row_overlay *overlay; /* of the UNet, for all its rows; NULL: none */
-    bool guided;
+    const struct row_overlay *overlay;       /* of the UNet, for all its rows; NULL: none */
+    bool guided;                             /* always if plan->must_guide */
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
     int text_tokens[2]; /* of the text without guidance (if guided), then of the prompt */
     /* [c][height][width], host. The next tick writes here its prediction of the final latents.

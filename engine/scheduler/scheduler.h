@@ -22,6 +22,7 @@
     X(DDPM, ddpm)                                                                                  \
     X(DDIM, ddim)                                                                                  \
     X(PNDM, pndm)                                                                                  \
+    X(DDIM_CFGPP, ddim_cfgpp)                                                                      \
     X(EULER, euler)                                                                                \
     X(EULER_ANCESTRAL, euler_ancestral)                                                            \
     X(HEUN, heun)                                                                                  \
@@ -110,11 +111,13 @@ bool scheduler_config_kind(const json_t *json, enum scheduler_kind *out);
 json_t *scheduler_config_to_json(const struct scheduler_config *config);
 
 /* Terms that an update may read: the running sample, this evaluation's model output (after
- * guidance), fresh noise, and the slots. Slots keep tensors for later evaluations. */
+ * guidance), its output without the prompt (for guided images only), fresh noise, and the slots.
+ * Slots keep tensors for later evaluations. */
 #define SCHEDULER_SLOTS 6
 enum scheduler_term {
     TERM_SAMPLE,
     TERM_OUTPUT,
+    TERM_UNCONDITIONAL,
     TERM_NOISE,
     TERM_SLOT, /* the first of SCHEDULER_SLOTS slots */
     TERM_COUNT = TERM_SLOT + SCHEDULER_SLOTS
@@ -164,7 +167,10 @@ struct scheduler_plan {
     int slot_count; /* the slots used are 0..slot_count-1 */
     /* The range of sigmas of the Brownian motion; both 0 if no evaluation uses it. */
     float brownian_low, brownian_high;
-    int first_step; /* earlier steps are left out */
+    int first_step;        /* earlier steps are left out */
+    float guidance_factor; /* multiplies an image's guidance_scale; 1 unless the class sets it */
+    /* Images are guided at any guidance_scale, because updates read TERM_UNCONDITIONAL. */
+    bool must_guide;
 };
 
 /* Whether images drawn with this plan need a Brownian motion. */

@@ -86,6 +86,11 @@ static const struct sdapi_sampler samplers[] = {
         .schedule = "karras",
         .two_calls = true },
     { .name = "DDIM", { "ddim" }, SCHEDULER_DDIM, .own_timesteps = true, .takes_eta = true },
+    { .name = "DDIM CFG++",
+        { "ddim_cfgpp" },
+        SCHEDULER_DDIM_CFGPP,
+        .own_timesteps = true,
+        .takes_eta = true },
     { .name = "PLMS", { "plms" }, SCHEDULER_PNDM, .own_timesteps = true },
     { .name = "UniPC", { "unipc" }, SCHEDULER_UNIPC, .own_timesteps = true },
     { .name = "LCM", { "k_lcm" }, SCHEDULER_LCM, .own_timesteps = true },
@@ -188,6 +193,7 @@ void sdapi_sampling_choose(
         scheduler_choose(out, OPTION_ETA, eta ? *eta : sampler->default_eta);
     switch (sampler->kind) {
     case SCHEDULER_DDIM:
+    case SCHEDULER_DDIM_CFGPP:
     case SCHEDULER_PNDM:
         scheduler_choose(out, OPTION_TIMESTEP_SPACING, SPACING_LEADING);
         scheduler_choose(out, OPTION_STEPS_OFFSET, 1);

@@ -118,7 +118,7 @@ def arguments():
     global WEBUI
     parser = argparse.ArgumentParser()
     parser.add_argument("--webui", type=pathlib.Path, metavar="FOLDER",
-                        help="a checkout of AUTOMATIC1111's web UI, whose sampler restart is")
+                        help="a checkout of AUTOMATIC1111's web UI, whose samplers restart and ddim_cfgpp are")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     WEBUI = options.webui
@@ -126,12 +126,17 @@ def arguments():
 
 
 def webui_module(name):
-    """Loads modules/NAME.py of the web UI."""
+    """Loads modules/NAME.py of the web UI. What it imports from there, and does not use here, is a
+    dummy."""
     if not WEBUI:
         raise SystemExit("--webui FOLDER: its samplers are needed")
+    others = ("modules", "modules.shared", "modules.models.diffusion.uni_pc", "modules.torch_utils")
+    stand_ins = {other: unittest.mock.MagicMock() for other in others}
+    stand_ins["modules.torch_utils"].float64 = lambda _: torch.float64
     spec = importlib.util.spec_from_file_location(name, WEBUI / f"modules/{name}.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with unittest.mock.patch.dict(sys.modules, stand_ins):
+        spec.loader.exec_module(module)
     return module
 
 
@@ -144,6 +149,50 @@ def drawing(fresh):
 
     with unittest.mock.patch.object(k_diffusion.sampling, "torch", Torch(randn_like=lambda x: fresh())):
         yield
+
+
+class NoiseModel:
+    """The model that the web UI's ddim_cfgpp calls: predicts the noise, with guidance. pair(sample,
+    timestep) returns the predictions without and with the prompt. The last of its alphas_cumprod is
+    that of timestep -1, where a run ends."""
+
+    def __init__(self, scheduler, pair, guidance_scale, dtype):
+        self.pair, self.guidance_scale = pair, guidance_scale
+        self.prediction = scheduler.config.prediction_type
+        self.cond_scale_miltiplier = 1.0  # their spelling
+        table = torch.cat([scheduler.alphas_cumprod, scheduler.final_alpha_cumprod[None]]).to(dtype)
+        self.inner_model = types.SimpleNamespace(inner_model=types.SimpleNamespace(alphas_cumprod=table))
+
+    def noise(self, x, t, output):
+        alpha = self.inner_model.inner_model.alphas_cumprod[t]
+        if self.prediction == "v_prediction":
+            return alpha.sqrt() * output + (1 - alpha).sqrt() * x
+        if self.prediction == "sample":
+            return (x - alpha.sqrt() * output) / (1 - alpha).sqrt()
+        return output
+
+    def __call__(self, x, timesteps):
+        t = int(timesteps[0])
+        without, with_prompt = (self.noise(x, t, output) for output in self.pair(x.float(), t))
+        self.last_noise_uncond = without
+        return without + self.guidance_scale * self.cond_scale_miltiplier * (with_prompt - without)
+
+
+def sample_cfgpp(scheduler, pair, guidance_scale, start, generators, eta, lots=None):
+    """Runs the web UI's ddim_cfgpp, step by step through diffusers' timesteps. Returns what sample()
+    does. In double: in float32, the way from v to the noise and from there to x0 enlarges roundings
+    up to 20,000 times under cosine betas. With `lots` in float32, to show how far."""
+    steps = webui_module("sd_samplers_timesteps_impl").ddim_cfgpp
+    dtype = torch.float32 if lots else torch.float64
+    model, x, trace = NoiseModel(scheduler, pair, guidance_scale, dtype), start.clone(), []
+    stride = scheduler.config.num_train_timesteps // scheduler.num_inference_steps
+    for t in scheduler.timesteps[:scheduler.num_inference_steps].tolist():
+        x = nudged(x, lots) if lots else x
+        # numpy warns of the eta of timestep 0 in the pair, which is not used.
+        with drawing(lambda: fresh_noise(start, generators)), numpy.errstate(invalid="ignore"):
+            x = steps(model, x.to(dtype), torch.tensor([max(t - stride, -1), t]), eta=eta, disable=True).float()
+        trace.append((float(t), x))
+    return trace
 
 
 def fresh_noise(start, generators):

@@ -185,13 +185,19 @@ def draw_with_sampler(pipe, row, case, seeds, generators):
                                           [case["negative_prompt"]] * len(case["prompts"]))
     texts = torch.cat([negative, prompt])
 
+    def pair(x, t):
+        return pipe.unet(torch.cat([x, x]), t, encoder_hidden_states=texts).sample.chunk(2)
+
     def model(x, t):
-        without, with_text = pipe.unet(torch.cat([x, x]), t, encoder_hidden_states=texts).sample.chunk(2)
+        without, with_text = pair(x, t)
         return without + case["guidance_scale"] * (with_text - without)
 
     size = pipe.unet.config.sample_size * pipe.vae_scale_factor
     start = pipe.prepare_latents(len(seeds), pipe.unet.config.in_channels, size, size, torch.float32,
                                  "cpu", generators)
+    if row.sampler == "ddim_cfgpp":
+        return k_diffusion_samplers.sample_cfgpp(pipe.scheduler, pair, case["guidance_scale"], start,
+                                                 generators, case["options"].get("eta", 0.0))[-1][1]
     return k_diffusion_samplers.sample(row.sampler, row.noise, pipe.scheduler, model, start, generators,
                                        seeds, case["options"].get("eta", 1.0))[-1][1]
 

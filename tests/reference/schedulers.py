@@ -11,6 +11,9 @@ itself moves in the whole run, relative to the sample's mean size, when every va
 moves by one rounding, randomly up or down. A case says "refused" if the reference raises an error
 or gives numbers that are not finite.
 
+Classes with guidance of their own (ddim_cfgpp) have the model above as their prediction with the
+prompt, and sin(2 x) / 10 + x (t + 1) / 1200 as the one without it; guidance_scale is 7.5.
+
 SCHEDULERS has one row per class. The row says what the class supports, and so which options are
 varied.
 
@@ -31,6 +34,7 @@ import numpy
 import torch
 
 SEED = 11
+GUIDANCE_SCALE = 7.5
 VALUES = 4  # values kept of each sample
 IN_A_ROW = 6  # a step, and as many before it as any scheduler uses
 STEPS = (1, 2, 3, 20, 1000)
@@ -107,6 +111,8 @@ SCHEDULERS = {
         ({"variance_type": "fixed_small_log"}, {}), ({"variance_type": "fixed_large"}, {}))),
     "ddim": Row("DDIMScheduler", zero_snr=True, variants=(
         ({}, {"eta": 0.5}), ({}, {"eta": 1}), ({}, {"set_alpha_to_one": True}))),
+    "ddim_cfgpp": Row("DDIMScheduler", sampler="ddim_cfgpp", variants=(
+        ({}, {"eta": 0.5}), ({}, {"eta": 1}), ({}, {"set_alpha_to_one": True}))),
     "pndm": Row("PNDMScheduler", predictions=ALL[:2], variants=(
         ({"skip_prk_steps": False}, {}), ({}, {"set_alpha_to_one": True}))),
     "euler": Row("EulerDiscreteScheduler", lists=True, zero_snr=True, variants=(
@@ -157,6 +163,10 @@ def model(x, t):
     """The sine is rounded to the nearest float32, because torch's own sine is not rounded so on
     every processor."""
     return torch.sin((3 * x).double()).float() / 10 + x * ((float(t) + 1) / 1100)
+
+
+def model_without_prompt(x, t):
+    return torch.sin((2 * x).double()).float() / 10 + x * ((float(t) + 1) / 1200)
 
 
 def interpolated_ays(steps):
@@ -226,6 +236,10 @@ def roll(row, file, options, steps, moved=None):
         k_diffusion_samplers.sigma_table(scheduler)[-1] if row.sampler == "dpm_fast"  # whatever the steps
         else scheduler.init_noise_sigma)
     lots = None if moved is None else torch.Generator().manual_seed(moved)
+    if row.sampler == "ddim_cfgpp":
+        pair = lambda x, t: (model_without_prompt(x, t), model(x, t))
+        return check_finite([(t, x.flatten(), None) for t, x in k_diffusion_samplers.sample_cfgpp(
+            scheduler, pair, GUIDANCE_SCALE, sample, [generator], options.get("eta", 0.0), lots)])
     if row.sampler:
         return check_finite([(t, x.flatten(), None) for t, x in k_diffusion_samplers.sample(
             row.sampler, row.noise, scheduler, model, sample, [generator], [SEED],

@@ -10,6 +10,7 @@
 #define MAX_ELEMENTS 768
 #define BAR 1e-5 /* allowed error / sample's mean size, each step */
 #define RECORDED_SEED 11
+#define RECORDED_GUIDANCE 7.5f
 #define RECORDED_ELEMENTS 16
 #define RECORDED_VALUES 4   /* the first of RECORDED_ELEMENTS */
 #define RECORDED_IN_A_ROW 6 /* consecutive evaluations kept of a long run */
@@ -289,11 +290,22 @@ static double largest_of(const float *x) {
     return largest;
 }
 
-static void call_model(struct run *run, const struct scheduler_evaluation *evaluation) {
+/* sin(factor x) / 10 + x (t + 1) / divisor */
+static float output_of(float x, float timestep, float factor, double divisor) {
+    return (float)sin((double)(factor * x)) / 10 + x * (float)(((double)timestep + 1) / divisor);
+}
+
+static void call_model(struct run *run, const struct scheduler_plan *plan,
+    const struct scheduler_evaluation *evaluation) {
     for (int i = 0; i < run->count; i++) {
         float seen = run->terms[TERM_SAMPLE][i] / evaluation->input_divisor;
-        float slope = (float)(((double)evaluation->timestep + 1) / 1100);
-        run->terms[TERM_OUTPUT][i] = (float)sin((double)(3 * seen)) / 10 + seen * slope;
+        float output = output_of(seen, evaluation->timestep, 3, 1100);
+        float without = output_of(seen, evaluation->timestep, 2, 1200);
+        run->terms[TERM_UNCONDITIONAL][i] = without;
+        run->terms[TERM_OUTPUT][i] = plan->must_guide
+                                         ? without + RECORDED_GUIDANCE * plan->guidance_factor *
+                                                         (output - without)
+                                         : output;
     }
 }
 
@@ -340,7 +352,7 @@ static double follow(
         /* A step of two evaluations starts from the sample before its first evaluation. */
         largest = fmax(by_steps ? last : largest, largest_of(x));
         last = largest_of(x);
-        call_model(&run, &plan->evaluations[k]);
+        call_model(&run, plan, &plan->evaluations[k]);
         apply(&run, &plan->evaluations[k]);
         if (!is_kept(k, plan->count))
             continue;
@@ -696,6 +708,7 @@ enum breakage {
     TOO_MANY_UPDATES,
     TOO_MANY_TERMS,
     UNDRAWN_NOISE,
+    UNGUIDED,
     UNWRITTEN_SLOT,
     NO_TARGET,
     INPUT_DIVIDED_BY_ZERO,
@@ -727,6 +740,8 @@ static bool fill_broken(const struct scheduler_config *config,
     }
     if (broken == UNDRAWN_NOISE)
         update->weights[TERM_NOISE] = 1;
+    if (broken == UNGUIDED)
+        update->weights[TERM_UNCONDITIONAL] = 1;
     if (broken == UNWRITTEN_SLOT)
         update->weights[TERM_SLOT + 3] = 1;
     if (broken == NO_TARGET)
@@ -746,6 +761,7 @@ static void plans_that_cannot_be_followed_are_refused(void) {
         [TOO_MANY_UPDATES] = { ERROR_INTERNAL, "broken's evaluation 0 of 5 has more updates" },
         [TOO_MANY_TERMS] = { ERROR_INTERNAL, "evaluation 4 of 5 has more terms" },
         [UNDRAWN_NOISE] = { ERROR_INTERNAL, "evaluation 4 of 5 weighs noise" },
+        [UNGUIDED] = { ERROR_INTERNAL, "evaluation 4 of 5 reads the output without the prompt" },
         [UNWRITTEN_SLOT] = { ERROR_INTERNAL, "evaluation 4 of 5 reads a slot" },
         [NO_TARGET] = { ERROR_INTERNAL, "evaluation 4 of 5 writes neither" },
         [INPUT_DIVIDED_BY_ZERO] = { ERROR_INVALID, "divides by zero" },

@@ -295,6 +295,7 @@ static void samplers_are_theirs(void) {
         { "Heun", "Turbo", "Heun", "turbo", SCHEDULER_HEUN },
         { "Restart", NULL, "Restart", "karras", SCHEDULER_RESTART },
         { "k_dpm_fast", "karras", "DPM fast", "karras", SCHEDULER_DPM_FAST },
+        { "DDIM CFG++", NULL, "DDIM CFG++", "uniform", SCHEDULER_DDIM_CFGPP },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sdapi_sampling s;
