@@ -4,8 +4,8 @@
  * Every sampler here is linear: the next sample is a weighted sum of the sample, the model's
  * output, terms kept from earlier evaluations, and fresh noise. A scheduler only fills the table;
  * engine/drawing/sampler.c applies any table with one fused operation, op_combine. The numbers are
- * those of diffusers, or of k-diffusion for samplers that diffusers does not have. Scalars are
- * float32 where the reference uses float32.
+ * those of diffusers, or of k-diffusion or AUTOMATIC1111 for samplers that diffusers does not have.
+ * Scalars are float32 where the reference uses float32.
  *
  * A new scheduler is one file that defines its struct scheduler_class (class.h), and a line in
  * SCHEDULERS. Its options are in options.h. */
