@@ -436,7 +436,8 @@ static bool guidance_alike(const struct image *a, const struct image *b) {
 }
 
 /* y = unconditional + sum over the prompt's parts of weight (conditional - unconditional), where
- * `scaled` multiplies the weights by guidance_scale. y is rows of the call. */
+ * `scaled` multiplies the weights by guidance_scale and the plan's guidance_factor. y is rows of
+ * the call. */
 static void combine_parts(
     const struct tick *t, const struct run *run, bool scaled, struct tensor *y) {
     const struct tensor unconditional = unconditional_rows(&t->s->predicted, run);
@@ -448,8 +449,10 @@ static void combine_parts(
             const struct image *image = t->images[run->first + i];
             signs[2 * i] = scales[2 * i] = 1;
             signs[2 * i + 1] = -1;
-            scales[2 * i + 1] = (float)((scaled ? image->guidance_scale : 1) *
-                                        image->part_weights[part]);
+            const double scale = scaled
+                                     ? image->guidance_scale * (double)image->plan->guidance_factor
+                                     : 1;
+            scales[2 * i + 1] = (float)(scale * image->part_weights[part]);
         }
         op_combine(t->c, &(struct combine_args){ .terms = { &conditional, &unconditional },
                              .count = 2,
@@ -484,6 +487,8 @@ static struct tensor find_term(const struct tick *t, const struct run *run, int 
     if (term == TERM_OUTPUT)
         return run->head->guided ? call_rows(&t->s->guided, run)
                                  : conditional_rows(t, &t->s->predicted, run, 0);
+    if (term == TERM_UNCONDITIONAL)
+        return unconditional_rows(&t->s->predicted, run);
     return term == TERM_NOISE ? call_rows(&t->s->noise, run) : term_rows(t->s, term, run);
 }
 

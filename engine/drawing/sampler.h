@@ -39,8 +39,8 @@ struct image {
     const float *moments; /* of the encoded pictures (engine/resolve/source.h), or NULL */
     const struct image_start *start; /* made from the pictures; only set during sampler_start */
     bool keeps; /* each step restores the part of the picture that the mask keeps */
-    const struct row_overlay *overlay; /* of the UNet, for all its rows; NULL: none */
-    bool guided;
+    const struct row_overlay *overlay;       /* of the UNet, for all its rows; NULL: none */
+    bool guided;                             /* always if plan->must_guide */
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
     int parts;                               /* of the prompt; 1 if not guided */
     double part_weights[PROMPT_PARTS_MAX];   /* [parts], if guided: factors for guidance_scale */

@@ -167,10 +167,13 @@ static int first_step(const struct resolved_request *r) {
 
 static bool resolve_scheduler(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
-    return scheduler_config_resolve(
-               figures->scheduler_json, &r->asked.scheduler, &r->scheduler, err) &&
-           scheduler_plan_create_from(
-               &r->scheduler, r->asked.num_inference_steps, first_step(r), &r->plan, err);
+    if (!scheduler_config_resolve(
+            figures->scheduler_json, &r->asked.scheduler, &r->scheduler, err) ||
+        !scheduler_plan_create_from(
+            &r->scheduler, r->asked.num_inference_steps, first_step(r), &r->plan, err))
+        return false;
+    r->guided = r->asked.guidance_scale > 1 || r->plan->must_guide;
+    return true;
 }
 
 static void drop_file(struct picture_file *file) {
@@ -457,7 +460,6 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     if (!generate_request_check(request, err) || !generate_request_copy(request, &r->asked, err))
         return false;
     const bool defaults = generate_defaults_apply(figures->defaults, &r->asked, err);
-    r->guided = r->asked.guidance_scale > 1;
     r->images = generate_request_texts(request) * request->num_images;
     if (defaults && check_kind(figures, r, err) && resolve_size(figures, r, err) &&
         check_init_latents(r, err) && resolve_clip_skip(figures, r, err) &&

@@ -26,7 +26,8 @@ const char *scheduler_kind_name(enum scheduler_kind kind) {
 }
 
 int scheduler_order(enum scheduler_kind kind) {
-    return classes[kind]->order ? classes[kind]->order : 1;
+    const struct scheduler_class *class = classes[kind];
+    return class->counted ? class->counted : class->order ? class->order : 1;
 }
 
 bool scheduler_kind_from_name(const char *name, enum scheduler_kind *out) {
@@ -105,8 +106,9 @@ static bool is_finite(const struct scheduler_evaluation *evaluation) {
 
 /* Returns, in words, why the sampler could not execute the update; NULL if it can. `kept`: which
  * slots have been written so far. */
-static const char *check_update(const struct scheduler_evaluation *evaluation,
-    const struct scheduler_update *update, bool kept[SCHEDULER_SLOTS]) {
+static const char *check_update(const struct scheduler_plan *plan,
+    const struct scheduler_evaluation *evaluation, const struct scheduler_update *update,
+    bool kept[SCHEDULER_SLOTS]) {
     int count = 0;
     for (int term = 0; term < TERM_COUNT; term++) {
         if (update->weights[term] == 0)
@@ -114,6 +116,8 @@ static const char *check_update(const struct scheduler_evaluation *evaluation,
         count++;
         if (term == TERM_NOISE && !evaluation->draws_noise)
             return "weighs noise that is not drawn";
+        if (term == TERM_UNCONDITIONAL && !plan->must_guide)
+            return "reads the output without the prompt, which not every image has";
         if (term >= TERM_SLOT && !kept[term - TERM_SLOT])
             return "reads a slot before it is written";
     }
@@ -127,11 +131,11 @@ static const char *check_update(const struct scheduler_evaluation *evaluation,
     return NULL;
 }
 
-static const char *check_evaluation(
+static const char *check_evaluation(const struct scheduler_plan *plan,
     const struct scheduler_evaluation *evaluation, bool kept[SCHEDULER_SLOTS]) {
     const char *wrong = NULL;
     for (int u = 0; u < evaluation->update_count && !wrong; u++)
-        wrong = check_update(evaluation, &evaluation->updates[u], kept);
+        wrong = check_update(plan, evaluation, &evaluation->updates[u], kept);
     return wrong;
 }
 
@@ -171,7 +175,8 @@ static bool finish_plan(const struct scheduler_class *class, const struct schedu
                 "millionth: take fewer steps",
                 class->info.name, (double)evaluation->brownian_from,
                 (double)evaluation->brownian_to);
-        const char *wrong = fits ? check_evaluation(evaluation, kept) : "has more updates than fit";
+        const char *wrong = fits ? check_evaluation(plan, evaluation, kept)
+                                 : "has more updates than fit";
         if (wrong)
             return error_set(err, ERROR_INTERNAL, "scheduler: %s's evaluation %d of %d %s",
                 class->info.name, i, plan->count, wrong);
@@ -217,6 +222,7 @@ bool scheduler_class_plan(const struct scheduler_class *class,
     if (!plan)
         return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for a plan");
     plan->init_noise_sigma = 1;
+    plan->guidance_factor = 1;
     plan->first_step = first_step;
     struct noise_schedule schedule = { 0 };
     bool ok = noise_schedule_init(config, &schedule, err) &&

@@ -28,6 +28,8 @@ struct scheduler_class {
     bool (*fill)(const struct scheduler_config *config, const struct noise_schedule *schedule,
         int steps, struct scheduler_plan *plan, struct error *err);
     int order; /* timesteps per step, as in diffusers; 0: one */
+    /* Evaluations per step, as prompt editing counts them; 0: as many as timesteps. */
+    int counted;
 };
 
 /* The timestep_spacing of classes with whole timesteps. */

@@ -379,7 +379,8 @@ static bool check_words(const struct scheduler_choice *choice,
 static bool check_sigma_schedules(const struct scheduler_choice *choice,
     const struct scheduler_config *config, struct error *err) {
     static const enum scheduler_option_id exclusive[] = { OPTION_USE_KARRAS_SIGMAS,
-        OPTION_USE_EXPONENTIAL_SIGMAS, OPTION_USE_BETA_SIGMAS, OPTION_USE_AYS_SIGMAS };
+        OPTION_USE_EXPONENTIAL_SIGMAS, OPTION_USE_BETA_SIGMAS, OPTION_USE_AYS_SIGMAS,
+        OPTION_USE_KL_OPTIMAL_SIGMAS };
     int used[sizeof(exclusive) / sizeof(exclusive[0])], count = 0;
     for (size_t i = 0; i < sizeof(exclusive) / sizeof(exclusive[0]); i++)
         if (field_get(&scheduler_options[exclusive[i]].field, &config->values) != 0)

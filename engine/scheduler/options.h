@@ -54,6 +54,8 @@ enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
         .help = "noise levels at the quantiles of Beta(0.6, 0.6)")                                 \
     X(USE_AYS_SIGMAS, bool, use_ays_sigmas, .from = REQUEST_ONLY,                                  \
         .help = "Align Your Steps' noise levels for Stable Diffusion 1.5")                         \
+    X(USE_KL_OPTIMAL_SIGMAS, bool, use_kl_optimal_sigmas, .from = REQUEST_ONLY,                    \
+        .help = "noise levels evenly spaced in atan sigma")                                        \
     X(FINAL_SIGMAS_TYPE, enum final_sigmas_type, final_sigmas_type, WORDS("zero", "sigma_min"),    \
         .help = "the noise left at the end")                                                       \
     X(ORIGINAL_INFERENCE_STEPS, int, original_inference_steps, .min = 1,                           \

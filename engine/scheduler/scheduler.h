@@ -4,8 +4,8 @@
  * Every sampler here is linear: the next sample is a weighted sum of the sample, the model's
  * output, terms kept from earlier evaluations, and fresh noise. A scheduler only fills the table;
  * engine/drawing/sampler.c applies any table with one fused operation, op_combine. The numbers are
- * those of diffusers, or of k-diffusion for samplers that diffusers does not have. Scalars are
- * float32 where the reference uses float32.
+ * those of diffusers, or of k-diffusion or AUTOMATIC1111 for samplers that diffusers does not have.
+ * Scalars are float32 where the reference uses float32.
  *
  * A new scheduler is a struct scheduler_class (class.h) in a file of methods/, and a line in
  * SCHEDULERS. Its options are in options.h. */
@@ -22,12 +22,15 @@
     X(DDPM, ddpm)                                                                                  \
     X(DDIM, ddim)                                                                                  \
     X(PNDM, pndm)                                                                                  \
+    X(DDIM_CFGPP, ddim_cfgpp)                                                                      \
     X(EULER, euler)                                                                                \
     X(EULER_ANCESTRAL, euler_ancestral)                                                            \
     X(HEUN, heun)                                                                                  \
+    X(RESTART, restart)                                                                            \
     X(LMS, lms)                                                                                    \
     X(DPM2, dpm2)                                                                                  \
     X(DPM2_ANCESTRAL, dpm2_ancestral)                                                              \
+    X(DPM_FAST, dpm_fast)                                                                          \
     X(DPMPP_2M, dpmpp_2m)                                                                          \
     X(DPMPP_2M_SDE, dpmpp_2m_sde)                                                                  \
     X(DPMPP_3M_SDE, dpmpp_3m_sde)                                                                  \
@@ -124,11 +127,13 @@ bool scheduler_config_kind(const json_t *json, enum scheduler_kind *out);
 json_t *scheduler_config_to_json(const struct scheduler_config *config);
 
 /* Terms that an update may read: the running sample, this evaluation's model output (after
- * guidance), fresh noise, and the slots. Slots keep tensors for later evaluations. */
+ * guidance), its output without the prompt (for guided images only), fresh noise, and the slots.
+ * Slots keep tensors for later evaluations. */
 #define SCHEDULER_SLOTS 6
 enum scheduler_term {
     TERM_SAMPLE,
     TERM_OUTPUT,
+    TERM_UNCONDITIONAL,
     TERM_NOISE,
     TERM_SLOT, /* the first of SCHEDULER_SLOTS slots */
     TERM_COUNT = TERM_SLOT + SCHEDULER_SLOTS
@@ -178,7 +183,10 @@ struct scheduler_plan {
     int slot_count; /* the slots used are 0..slot_count-1 */
     /* The range of sigmas of the Brownian motion; both 0 if no evaluation uses it. */
     float brownian_low, brownian_high;
-    int first_step; /* earlier steps are left out */
+    int first_step;        /* earlier steps are left out */
+    float guidance_factor; /* multiplies an image's guidance_scale; 1 unless the class sets it */
+    /* Images are guided at any guidance_scale, because updates read TERM_UNCONDITIONAL. */
+    bool must_guide;
 };
 
 /* Whether images drawn with this plan need a Brownian motion. */

@@ -77,6 +77,10 @@ double sigma_align_your_steps(int count, int i) {
     return exp(from + (at - low) * (to - from));
 }
 
+double sigma_kl_optimal(double max, double min, int count, int i) {
+    return tan(linspace_at(atan(max), atan(min), count, i));
+}
+
 /* The share of the Beta(a, a) distribution below x <= 1/2: the series x^a / B(a, a) * sum_k (1 -
  * a)_k x^k / (k! (a + k)). Each term is less than half of the previous one. */
 static double beta_share(double x) {
@@ -159,7 +163,9 @@ static struct level spaced_level(const struct scheduler_values *values,
 }
 
 /* Writes level i of the list that the options choose. Returns false if they choose none. The list
- * runs from max to min, except that of Align Your Steps, which has its own levels. */
+ * runs from max to min, except that of Align Your Steps, which has its own levels. That list and
+ * the KL-optimal one have a level more than the run has steps, because they end where the last step
+ * ends; the final sigma replaces it. */
 static bool listed_sigma(
     const struct scheduler_values *values, double max, double min, int steps, int i, double *out) {
     if (values->use_karras_sigmas)
@@ -170,6 +176,8 @@ static bool listed_sigma(
         *out = sigma_beta(max, min, steps, i);
     else if (values->use_ays_sigmas)
         *out = sigma_align_your_steps(steps + 1, i);
+    else if (values->use_kl_optimal_sigmas)
+        *out = sigma_kl_optimal(max, min, steps + 1, i);
     else
         return false;
     return true;

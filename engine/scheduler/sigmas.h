@@ -7,6 +7,7 @@
  *   use_exponential_sigmas      even in log sigma,
  *   use_beta_sigmas             at the quantiles of Beta(0.6, 0.6)
  *   use_ays_sigmas              Align Your Steps: the published list, interpolated in log sigma
+ *   use_kl_optimal_sigmas       even in atan sigma; the last of these is left out
  *   final_sigmas_type           what comes after the last
  *
  * The numbers are those of numpy and scipy in double, rounded to float32 where diffusers rounds. */
@@ -115,6 +116,9 @@ double sigma_karras(double max, double min, int count, int i);
 double sigma_exponential(double max, double min, int count, int i);
 double sigma_beta(double max, double min, int count, int i);
 double sigma_align_your_steps(int count, int i);
+/* Even in atan sigma: the best list for normally distributed data (Sabour et al., 2024, "Align Your
+ * Steps"). */
+double sigma_kl_optimal(double max, double min, int count, int i);
 
 /* Returns the x below which a share p of the Beta(0.6, 0.6) distribution lies. */
 double beta_quantile(double p);
@@ -125,7 +129,8 @@ double beta_quantile(double p);
     [OPTION_USE_KARRAS_SIGMAS] = { true, false, __VA_ARGS__ },                                     \
     [OPTION_USE_EXPONENTIAL_SIGMAS] = { true, false, __VA_ARGS__ },                                \
     [OPTION_USE_BETA_SIGMAS] = { true, false, __VA_ARGS__ },                                       \
-    [OPTION_USE_AYS_SIGMAS] = { true, false, __VA_ARGS__ }
+    [OPTION_USE_AYS_SIGMAS] = { true, false, __VA_ARGS__ },                                        \
+    [OPTION_USE_KL_OPTIMAL_SIGMAS] = { true, false, __VA_ARGS__ }
 /* The timestep_spacing of classes with fractional timesteps. The default is linspace. */
 #define SIGMA_SPACING_OPTION [OPTION_TIMESTEP_SPACING] = { true, SPACING_LINSPACE }
 /* The options of sigma-space classes with whole timesteps. */

@@ -9,8 +9,9 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define NO_LEVELS SCHEDULER_OPTION_COUNT
 
-/* The first, "automatic", is replaced by the sampler's own schedule. Polyexponential is the same as
- * exponential here: AUTOMATIC1111's additional rho is 1. */
+/* In AUTOMATIC1111's order; turbo, the last, is Forge's. The first, "automatic", is replaced by the
+ * sampler's own schedule. Polyexponential is the same as exponential here: AUTOMATIC1111's
+ * additional rho is 1. */
 static const struct sdapi_schedule schedules[] = {
     { "automatic", "Automatic", { NULL }, -1, false, SPACING_LINSPACE, NO_LEVELS },
     { "uniform", "Uniform", { NULL }, -1, true, SPACING_LINSPACE, NO_LEVELS },
@@ -20,12 +21,15 @@ static const struct sdapi_schedule schedules[] = {
     { "polyexponential", "Polyexponential", { NULL }, 1, false, SPACING_LINSPACE,
         OPTION_USE_EXPONENTIAL_SIGMAS },
     { "sgm_uniform", "SGM Uniform", { "SGMUniform" }, -1, true, SPACING_SGM_UNIFORM, NO_LEVELS },
+    { "kl_optimal", "KL Optimal", { NULL }, -1, false, SPACING_LINSPACE,
+        OPTION_USE_KL_OPTIMAL_SIGMAS },
     { "align_your_steps", "Align Your Steps", { NULL }, -1, false, SPACING_LINSPACE,
         OPTION_USE_AYS_SIGMAS },
     { "simple", "Simple", { NULL }, -1, true, SPACING_TRAILING, NO_LEVELS },
     { "normal", "Normal", { NULL }, -1, true, SPACING_LINSPACE, NO_LEVELS },
     { "ddim", "DDIM", { NULL }, -1, true, SPACING_LEADING, NO_LEVELS },
     { "beta", "Beta", { NULL }, -1, true, SPACING_LINSPACE, OPTION_USE_BETA_SIGMAS },
+    { "turbo", "Turbo", { NULL }, -1, true, SPACING_TRAILING, NO_LEVELS },
 };
 
 static const struct sdapi_sampler samplers[] = {
@@ -70,10 +74,26 @@ static const struct sdapi_sampler samplers[] = {
         SCHEDULER_DPM2_ANCESTRAL,
         .schedule = "karras",
         .two_calls = true },
-    { .name = "LCM", { "k_lcm" }, SCHEDULER_LCM, .own_timesteps = true },
+    { .name = "DPM fast",
+        { "k_dpm_fast" },
+        SCHEDULER_DPM_FAST,
+        .own_timesteps = true,
+        .takes_eta = true,
+        .default_eta = 1 },
+    { .name = "Restart",
+        { "restart" },
+        SCHEDULER_RESTART,
+        .schedule = "karras",
+        .two_calls = true },
     { .name = "DDIM", { "ddim" }, SCHEDULER_DDIM, .own_timesteps = true, .takes_eta = true },
+    { .name = "DDIM CFG++",
+        { "ddim_cfgpp" },
+        SCHEDULER_DDIM_CFGPP,
+        .own_timesteps = true,
+        .takes_eta = true },
     { .name = "PLMS", { "plms" }, SCHEDULER_PNDM, .own_timesteps = true },
     { .name = "UniPC", { "unipc" }, SCHEDULER_UNIPC, .own_timesteps = true },
+    { .name = "LCM", { "k_lcm" }, SCHEDULER_LCM, .own_timesteps = true },
 };
 
 const struct sdapi_sampler *sdapi_sampler_at(size_t index) {
@@ -179,6 +199,7 @@ void sdapi_sampling_choose(
                 !sampler->own_timesteps && schedules[i].levels == sampling->schedule->levels);
     switch (sampler->kind) {
     case SCHEDULER_DDIM:
+    case SCHEDULER_DDIM_CFGPP:
     case SCHEDULER_PNDM:
         scheduler_choose(out, OPTION_TIMESTEP_SPACING, SPACING_LEADING);
         scheduler_choose(out, OPTION_STEPS_OFFSET, 1);
@@ -191,6 +212,7 @@ void sdapi_sampling_choose(
         scheduler_choose(out, OPTION_SOLVER_TYPE, SOLVER_BH1);
         return;
     case SCHEDULER_LCM:
+    case SCHEDULER_DPM_FAST:
         return;
     default:
         break;
@@ -198,6 +220,9 @@ void sdapi_sampling_choose(
     scheduler_choose(out, OPTION_TIMESTEP_SPACING, sampling->schedule->spacing);
     if (sampling->schedule->spacing == SPACING_LEADING)
         scheduler_choose(out, OPTION_STEPS_OFFSET, 1);
+    if (sampling->schedule->levels == OPTION_USE_KL_OPTIMAL_SIGMAS &&
+        scheduler_has_option(sampler->kind, OPTION_FINAL_SIGMAS_TYPE)) /* as AUTOMATIC1111's ends */
+        scheduler_choose(out, OPTION_FINAL_SIGMAS_TYPE, FINAL_SIGMA_MIN);
     if (strcmp(sampler->name, "DPM++ 2M SDE Heun") == 0)
         scheduler_choose(out, OPTION_SOLVER_TYPE, SOLVER_HEUN);
 }

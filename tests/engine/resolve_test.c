@@ -85,16 +85,19 @@ static void what_is_open_is_the_models(void) {
 }
 
 /* With guidance_scale <= 1, negative_prompt and guidance_rescale change nothing, as in diffusers.
- * The request gets a warning for each. */
+ * The request gets a warning for each. DDIM CFG++ guides at any guidance_scale. */
 static void fields_without_effect_are_said(void) {
     static const struct {
         double guidance_scale;
         int warnings;
-    } rows[] = { { 1, 2 }, { 0.5, 2 }, { 1.5, 0 } };
+        enum scheduler_kind kind;
+    } rows[] = { { 1, 2, SCHEDULER_DDIM }, { 0.5, 2, SCHEDULER_DDIM }, { 1.5, 0, SCHEDULER_DDIM },
+        { 1, 0, SCHEDULER_DDIM_CFGPP }, { 0, 0, SCHEDULER_DDIM_CFGPP } };
     const struct resolve_figures figures = sd15();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct resolved_request r;
         struct error err = { 0 };
+        request.scheduler = (struct scheduler_choice){ .has_kind = true, .kind = rows[i].kind };
         request.guidance_scale = rows[i].guidance_scale;
         request.negative_prompt = strdup("blurry");
         request.guidance_rescale = 0.7;

@@ -14,10 +14,10 @@ bits.
 Every scheduler except ddpm, ddim and pndm also has a file of its own,
 tests/engine/data/latents/NAME.safetensors. It has cases for every spacing and list of sigmas,
 v-prediction, other betas and zero terminal SNR. `latents.py NAME ...` writes only the files of
-these schedulers. Schedulers that are defined by a k-diffusion sampler are drawn with that
-sampler, and with the rest of diffusers' pipeline.
+these schedulers. Schedulers that are defined by a sampler of k-diffusion or of AUTOMATIC1111's web
+UI are drawn with that sampler, and with the rest of diffusers' pipeline.
 
-usage: python tests/reference/latents.py [NAME ...]
+usage: python tests/reference/latents.py [--webui FOLDER] [NAME ...]
 (diffusers 0.42.1, transformers 5.23.0, torch 2.15.0, k-diffusion 0.1.1.post1)
 """
 
@@ -25,7 +25,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import sys
 import warnings
 
 # torch reads these when it is loaded.
@@ -82,7 +81,7 @@ def cases_of(name):
     if row.spacings:
         options["timestep_spacing"] = "trailing"
     if not options:
-        options["original_inference_steps"] = 100
+        options = {"eta": 0.5} if row.sampler else {"original_inference_steps": 100}
     yield {"scheduler": name, "steps": 12, "options": options, "guidance_scale": 4.0}
     predicts_v = {"prediction_type": "v_prediction"}
     spacings, lists = ways_down(row)
@@ -186,13 +185,19 @@ def draw_with_sampler(pipe, row, case, seeds, generators):
                                           [case["negative_prompt"]] * len(case["prompts"]))
     texts = torch.cat([negative, prompt])
 
+    def pair(x, t):
+        return pipe.unet(torch.cat([x, x]), t, encoder_hidden_states=texts).sample.chunk(2)
+
     def model(x, t):
-        without, with_text = pipe.unet(torch.cat([x, x]), t, encoder_hidden_states=texts).sample.chunk(2)
+        without, with_text = pair(x, t)
         return without + case["guidance_scale"] * (with_text - without)
 
     size = pipe.unet.config.sample_size * pipe.vae_scale_factor
     start = pipe.prepare_latents(len(seeds), pipe.unet.config.in_channels, size, size, torch.float32,
                                  "cpu", generators)
+    if row.sampler == "ddim_cfgpp":
+        return k_diffusion_samplers.sample_cfgpp(pipe.scheduler, pair, case["guidance_scale"], start,
+                                                 generators, case["options"].get("eta", 0.0))[-1][1]
     return k_diffusion_samplers.sample(row.sampler, row.noise, pipe.scheduler, model, start, generators,
                                        seeds, case["options"].get("eta", 1.0))[-1][1]
 
@@ -255,9 +260,10 @@ def main():
         object.__setattr__(pipe.text_encoder, "text_model", pipe.text_encoder)
     config = pipe.scheduler.config
     data = ROOT / "tests/engine/data"
-    for name in sys.argv[1:] or (name for name in SCHEDULERS if name not in FIRST):
+    names = k_diffusion_samplers.arguments()
+    for name in names or (name for name in SCHEDULERS if name not in FIRST):
         write(pipe, config, data / f"latents/{name}.safetensors", cases_of(name), 2)
-    if not sys.argv[1:]:
+    if not names:
         write(pipe, config, data / "latents.safetensors", cases(), MOVES, picture=True)
 
 

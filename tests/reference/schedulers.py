@@ -11,10 +11,13 @@ itself moves in the whole run, relative to the sample's mean size, when every va
 moves by one rounding, randomly up or down. A case says "refused" if the reference raises an error
 or gives numbers that are not finite.
 
+Classes with guidance of their own (ddim_cfgpp) have the model above as their prediction with the
+prompt, and sin(2 x) / 10 + x (t + 1) / 1200 as the one without it; guidance_scale is 7.5.
+
 SCHEDULERS has one row per class. The row says what the class supports, and so which options are
 varied.
 
-usage: python tests/reference/schedulers.py [NAME ...]    (diffusers 0.42.1, torch 2.15.0)
+usage: python tests/reference/schedulers.py [--webui FOLDER] [NAME ...]    (diffusers 0.42.1, torch 2.15.0)
 """
 
 import base64
@@ -22,16 +25,16 @@ import dataclasses
 import inspect
 import json
 import pathlib
-import sys
 import warnings
 
 import diffusers
 import k_diffusion_samplers
-from k_diffusion_samplers import k_diffusion
+from k_diffusion_samplers import k_diffusion, nudged
 import numpy
 import torch
 
 SEED = 11
+GUIDANCE_SCALE = 7.5
 VALUES = 4  # values kept of each sample
 IN_A_ROW = 6  # a step, and as many before it as any scheduler uses
 STEPS = (1, 2, 3, 20, 1000)
@@ -43,7 +46,8 @@ SD15 = {
 }
 SPACINGS = ("leading", "trailing", "linspace")
 ALL = ("epsilon", "v_prediction", "sample")
-LISTS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas")
+LISTS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas",
+         "use_kl_optimal_sigmas")
 # https://research.nvidia.com/labs/toronto-ai/AlignYourSteps/howto.html
 AYS = [14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652, 0.399, 0.152, 0.029]
 OUT = pathlib.Path(__file__).parents[1] / "engine/data/schedulers"
@@ -65,7 +69,8 @@ class Row:
     variants: tuple = ()
     borrows_lists: bool = False  # uses EulerDiscreteScheduler's lists if it has none itself
     extra: dict = dataclasses.field(default_factory=dict)  # constructor arguments in every case
-    # A sampler of k-diffusion over the sigmas of `reference`, and its noise.
+    # A sampler of k-diffusion or of AUTOMATIC1111's web UI over the sigmas of `reference`, and its
+    # noise.
     sampler: str = ""
     noise: str = ""
     # For classes with many variants: each with one spacing only, and up to 20 steps.
@@ -106,6 +111,8 @@ SCHEDULERS = {
         ({"variance_type": "fixed_small_log"}, {}), ({"variance_type": "fixed_large"}, {}))),
     "ddim": Row("DDIMScheduler", zero_snr=True, variants=(
         ({}, {"eta": 0.5}), ({}, {"eta": 1}), ({}, {"set_alpha_to_one": True}))),
+    "ddim_cfgpp": Row("DDIMScheduler", sampler="ddim_cfgpp", variants=(
+        ({}, {"eta": 0.5}), ({}, {"eta": 1}), ({}, {"set_alpha_to_one": True}))),
     "pndm": Row("PNDMScheduler", predictions=ALL[:2], variants=(
         ({"skip_prk_steps": False}, {}), ({}, {"set_alpha_to_one": True}))),
     "euler": Row("EulerDiscreteScheduler", lists=True, zero_snr=True, variants=(
@@ -113,9 +120,12 @@ SCHEDULERS = {
     "euler_ancestral": Row("EulerAncestralDiscreteScheduler", predictions=ALL[:2], lists=True,
                            zero_snr=True, borrows_lists=True),
     "heun": Row("HeunDiscreteScheduler", lists=True),
+    "restart": Row("EulerDiscreteScheduler", lists=True, sampler="restart", noise="fresh"),
     "lms": Row("LMSDiscreteScheduler", lists=True),
     "dpm2": Row("KDPM2DiscreteScheduler", predictions=ALL[:2], lists=True),
     "dpm2_ancestral": Row("KDPM2AncestralDiscreteScheduler", predictions=ALL[:2], lists=True),
+    "dpm_fast": Row("EulerDiscreteScheduler", spacings=False, sampler="dpm_fast", noise="fresh",
+                    variants=(({}, {"eta": 0}), ({}, {"eta": 0.5}))),
     "lcm": Row("LCMScheduler", spacings=False, zero_snr=True, variants=(
         ({}, {"original_inference_steps": 100}), ({"timestep_scaling": 0.01}, {}))),
     "tcd": Row("TCDScheduler", spacings=False, zero_snr=True, variants=(
@@ -155,12 +165,23 @@ def model(x, t):
     return torch.sin((3 * x).double()).float() / 10 + x * ((float(t) + 1) / 1100)
 
 
+def model_without_prompt(x, t):
+    return torch.sin((2 * x).double()).float() / 10 + x * ((float(t) + 1) / 1200)
+
+
 def interpolated_ays(steps):
     """Interpolates the AYS sigmas as their authors do, but leaves out the last one, which the
     scheduler replaces by its final sigma."""
     at = numpy.linspace(0, 1, steps + 1)
     logs = numpy.interp(at, numpy.linspace(0, 1, len(AYS)), numpy.log(AYS[::-1]))
     return numpy.exp(logs)[::-1][:-1].copy()
+
+
+def kl_optimal(sigmas, steps):
+    """Returns kl_optimal of AUTOMATIC1111's modules/sd_schedulers.py between the ends of `sigmas`,
+    without its last sigma. In double: in float32 its tangent enlarges roundings 200 times."""
+    low, high = (numpy.arctan(numpy.float64(sigma)) for sigma in (sigmas[-1], sigmas[0]))
+    return numpy.tan(high + numpy.arange(steps) * ((low - high) / steps))
 
 
 def sgm_uniform(scheduler, steps):
@@ -190,16 +211,18 @@ def make(row, file, options):
         return scheduler
     stand_in = None
     if options.pop("use_ays_sigmas", False):
-        stand_in = interpolated_ays
+        stand_in = lambda sigmas, steps: interpolated_ays(steps)
+    if options.pop("use_kl_optimal_sigmas", False):
+        stand_in = kl_optimal
     if options.get("timestep_spacing") == "sgm_uniform":
         options["timestep_spacing"] = "linspace"
-        stand_in = lambda steps: sgm_uniform(scheduler, steps)
+        stand_in = lambda sigmas, steps: sgm_uniform(scheduler, steps)
     if stand_in:
         options[f"use_{row.list_hook}_sigmas"] = True
     scheduler = getattr(diffusers, row.reference).from_config(config, **options)
     if stand_in:
         def listed(in_sigmas, num_inference_steps=None):
-            return stand_in(num_inference_steps or scheduler.num_inference_steps)
+            return stand_in(in_sigmas, num_inference_steps or scheduler.num_inference_steps)
         setattr(scheduler, f"_convert_to_{row.list_hook}", listed)
     return scheduler
 
@@ -209,8 +232,14 @@ def roll(row, file, options, steps, moved=None):
     scheduler = make(row, file, options)
     scheduler.set_timesteps(steps)
     generator = torch.Generator().manual_seed(SEED)
-    sample = torch.randn(16, generator=generator).reshape(1, 4, 2, 2) * scheduler.init_noise_sigma
+    sample = torch.randn(16, generator=generator).reshape(1, 4, 2, 2) * (
+        k_diffusion_samplers.sigma_table(scheduler)[-1] if row.sampler == "dpm_fast"  # whatever the steps
+        else scheduler.init_noise_sigma)
     lots = None if moved is None else torch.Generator().manual_seed(moved)
+    if row.sampler == "ddim_cfgpp":
+        pair = lambda x, t: (model_without_prompt(x, t), model(x, t))
+        return check_finite([(t, x.flatten(), None) for t, x in k_diffusion_samplers.sample_cfgpp(
+            scheduler, pair, GUIDANCE_SCALE, sample, [generator], options.get("eta", 0.0), lots)])
     if row.sampler:
         return check_finite([(t, x.flatten(), None) for t, x in k_diffusion_samplers.sample(
             row.sampler, row.noise, scheduler, model, sample, [generator], [SEED],
@@ -236,12 +265,6 @@ def last_sample(scheduler):
     """Returns UniPC's corrected sample: UniPC continues from it, not from the sample that it is
     given."""
     return getattr(scheduler, "last_sample", None)
-
-
-def nudged(sample, lots):
-    """Moves every value by one rounding."""
-    up = torch.rand(sample.shape, generator=lots) < 0.5
-    return torch.nextafter(sample, torch.where(up, torch.inf, -torch.inf))
 
 
 def check_finite(trace):
@@ -399,10 +422,10 @@ def main():
     remember_coefficients()
     warnings.filterwarnings("ignore", module="torchsde")  # a sigma out of range by one rounding
     k_diffusion_samplers.round_rightly()
-    names = sys.argv[1:] or SCHEDULERS
-    for name in names:
+    names = k_diffusion_samplers.arguments()
+    for name in names or SCHEDULERS:
         write(name, SCHEDULERS[name])
-    if not sys.argv[1:]:
+    if not names:
         write_spacing()
 
 

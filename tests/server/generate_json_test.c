@@ -260,8 +260,8 @@ static void every_field_can_be_wrong(void) {
 }
 
 /* The options that diffusers' constructors (and step(), for eta) take and that our API lets a
- * request set. Additions of ours: use_ays_sigmas wherever there are lists of sigmas, and all lists
- * of euler_ancestral. */
+ * request set. Additions of ours: use_ays_sigmas and use_kl_optimal_sigmas wherever there are lists
+ * of sigmas, and all lists of euler_ancestral. */
 static const struct {
     const char *name, *options[12];
 } constructors[] = {

@@ -45,7 +45,7 @@ static const struct {
     { SCHEDULER_DDPM, 3, 0, 1, 0, RNG_CPU, 2, 0, false, 2, 0 },
     { SCHEDULER_DDPM, 3, 0, 2, 0, RNG_CUDA, 0, 3, false, 1,
         0 }, /* like the second, with another adapter */
-    { SCHEDULER_DDIM, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1, 1, 1, 1 },
+    { SCHEDULER_DDIM_CFGPP, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1, 1, 1, 1 },
     { SCHEDULER_PNDM, 18, 0, 7.5, 0.5, RNG_CUDA, 3, 0, false, 0, 2, 2, 7 },
     { SCHEDULER_DDIM, 3, 1, 1, 0, RNG_CUDA, 3, 0, true, 0, 4 },
     { SCHEDULER_DPMPP_SDE, 10, 0, 4, 0, RNG_CPU, 2, 1, false, 2, 5, 0, 6 },

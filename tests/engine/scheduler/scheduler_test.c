@@ -10,6 +10,7 @@
 #define MAX_ELEMENTS 768
 #define BAR 1e-5 /* allowed error / sample's mean size, each step */
 #define RECORDED_SEED 11
+#define RECORDED_GUIDANCE 7.5f
 #define RECORDED_ELEMENTS 16
 #define RECORDED_VALUES 4   /* the first of RECORDED_ELEMENTS */
 #define RECORDED_IN_A_ROW 6 /* consecutive evaluations kept of a long run */
@@ -289,11 +290,22 @@ static double largest_of(const float *x) {
     return largest;
 }
 
-static void call_model(struct run *run, const struct scheduler_evaluation *evaluation) {
+/* sin(factor x) / 10 + x (t + 1) / divisor */
+static float output_of(float x, float timestep, float factor, double divisor) {
+    return (float)sin((double)(factor * x)) / 10 + x * (float)(((double)timestep + 1) / divisor);
+}
+
+static void call_model(struct run *run, const struct scheduler_plan *plan,
+    const struct scheduler_evaluation *evaluation) {
     for (int i = 0; i < run->count; i++) {
         float seen = run->terms[TERM_SAMPLE][i] / evaluation->input_divisor;
-        float slope = (float)(((double)evaluation->timestep + 1) / 1100);
-        run->terms[TERM_OUTPUT][i] = (float)sin((double)(3 * seen)) / 10 + seen * slope;
+        float output = output_of(seen, evaluation->timestep, 3, 1100);
+        float without = output_of(seen, evaluation->timestep, 2, 1200);
+        run->terms[TERM_UNCONDITIONAL][i] = without;
+        run->terms[TERM_OUTPUT][i] = plan->must_guide
+                                         ? without + RECORDED_GUIDANCE * plan->guidance_factor *
+                                                         (output - without)
+                                         : output;
     }
 }
 
@@ -340,7 +352,7 @@ static double follow(
         /* A step of two evaluations starts from the sample before its first evaluation. */
         largest = fmax(by_steps ? last : largest, largest_of(x));
         last = largest_of(x);
-        call_model(&run, &plan->evaluations[k]);
+        call_model(&run, plan, &plan->evaluations[k]);
         apply(&run, &plan->evaluations[k]);
         if (!is_kept(k, plan->count))
             continue;
@@ -485,7 +497,7 @@ static struct scheduler_plan *default_plan(enum scheduler_kind kind, int steps, 
 }
 
 static bool draws(enum scheduler_kind kind, bool noisy) {
-    struct scheduler_plan *plan = default_plan(kind, 10, noisy);
+    struct scheduler_plan *plan = default_plan(kind, 20, noisy); /* as many as restart needs */
     bool any = false;
     for (int k = 0; plan && k < plan->count; k++)
         any = any || plan->evaluations[k].draws_noise ||
@@ -687,8 +699,54 @@ static void refusals_name_the_key(void) {
         ERROR_INVALID, "scheduler.timestep_spacing: \"trailing\" is not allowed; lcm has no such");
     refused(LCM "\"num_train_timesteps\": 40}", none, 5, ERROR_INVALID,
         "scheduler.original_inference_steps: 50 is not allowed; 1 to 40");
+    refused(EULER "\"num_train_timesteps\": 1}",
+        (struct scheduler_choice){ true, SCHEDULER_DPM_FAST }, 5, ERROR_INVALID,
+        "num_inference_steps: 5 is not allowed; more, or a larger strength");
     refused("{\"_class_name\": \"LMSDiscreteScheduler\", \"timestep_spacing\": \"leading\"}", none,
         1000, ERROR_INVALID, "would not lower the noise");
+}
+
+/* The levels that the references' denoisers see if the run begins at level 8 of linspace's:
+ * AUTOMATIC1111's restart_sampler with sigmas[8:] of 30 steps, and k-diffusion's sample_dpm_fast
+ * with 12 of 20 steps from sigmas[8] and eta 1. */
+static void runs_that_begin_later_see_their_levels(void) {
+    static const struct {
+        enum scheduler_kind kind;
+        int steps, count;
+        float levels[43];
+    } rows[] = {
+        { SCHEDULER_RESTART, 30, 43,
+            { 3.66689f, 2.7243f, 2.7243f, 1.99751f, 1.99751f, 1.44368f, 1.44368f, 1.02705f,
+                1.02705f, 0.71805f, 0.71805f, 0.49242f, 0.49242f, 0.33051f, 0.33051f, 0.21655f,
+                0.21655f, 0.13809f, 0.13809f, 0.08537f, 1.99751f, 1.49785f, 1.49785f, 1.10939f,
+                1.10939f, 0.81069f, 0.81069f, 0.58376f, 0.58376f, 0.41361f, 0.41361f, 0.28787f,
+                0.28787f, 0.19643f, 0.19643f, 0.13111f, 0.13111f, 0.08537f, 0.08537f, 0.05094f,
+                0.05094f, 0.02917f, 0.02917f } },
+        { SCHEDULER_DPM_FAST, 20, 12,
+            { 2.11566f, 1.19502f, 0.67499f, 0.89813f, 0.5073f, 0.28654f, 0.38127f, 0.21535f,
+                0.12164f, 0.16185f, 0.06871f, 0.06871f } },
+    };
+    json_t *file = json_pack("{s:s, s:f, s:f, s:s}", "_class_name", "PNDMScheduler", "beta_start",
+        0.00085, "beta_end", 0.012, "beta_schedule", "scaled_linear");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct scheduler_choice choice = { .has_kind = true, .kind = rows[i].kind };
+        const char *name = scheduler_kind_name(rows[i].kind);
+        struct scheduler_config config;
+        struct scheduler_plan *plan = NULL;
+        struct error err = { 0 };
+        CHECK(scheduler_config_resolve(file, &choice, &config, &err) &&
+                  scheduler_plan_create_from(&config, rows[i].steps, 8, &plan, &err),
+            "%s: %s", name, err.message);
+        const int count = plan ? plan->count : 0;
+        double worst = 0;
+        for (int k = 0; k < count && count == rows[i].count; k++)
+            worst = fmax(worst, fabs((double)plan->evaluations[k].noise - rows[i].levels[k]));
+        CHECK(count == rows[i].count && worst < 1e-5, "%s: %d evaluations, a level is %.2g off",
+            name, count, worst);
+        printf("%s from step 8: %d levels within %.2g\n", name, count, worst);
+        scheduler_plan_destroy(plan);
+    }
+    json_decref(file);
 }
 
 /* Scheduler classes that each break one promise of class.h and scheduler.h to the sampler. */
@@ -697,6 +755,7 @@ enum breakage {
     TOO_MANY_UPDATES,
     TOO_MANY_TERMS,
     UNDRAWN_NOISE,
+    UNGUIDED,
     UNWRITTEN_SLOT,
     NO_TARGET,
     INPUT_DIVIDED_BY_ZERO,
@@ -728,6 +787,8 @@ static bool fill_broken(const struct scheduler_config *config,
     }
     if (broken == UNDRAWN_NOISE)
         update->weights[TERM_NOISE] = 1;
+    if (broken == UNGUIDED)
+        update->weights[TERM_UNCONDITIONAL] = 1;
     if (broken == UNWRITTEN_SLOT)
         update->weights[TERM_SLOT + 3] = 1;
     if (broken == NO_TARGET)
@@ -747,6 +808,7 @@ static void plans_that_cannot_be_followed_are_refused(void) {
         [TOO_MANY_UPDATES] = { ERROR_INTERNAL, "broken's evaluation 0 of 5 has more updates" },
         [TOO_MANY_TERMS] = { ERROR_INTERNAL, "evaluation 4 of 5 has more terms" },
         [UNDRAWN_NOISE] = { ERROR_INTERNAL, "evaluation 4 of 5 weighs noise" },
+        [UNGUIDED] = { ERROR_INTERNAL, "evaluation 4 of 5 reads the output without the prompt" },
         [UNWRITTEN_SLOT] = { ERROR_INTERNAL, "evaluation 4 of 5 reads a slot" },
         [NO_TARGET] = { ERROR_INTERNAL, "evaluation 4 of 5 writes neither" },
         [INPUT_DIVIDED_BY_ZERO] = { ERROR_INVALID, "divides by zero" },
@@ -805,6 +867,7 @@ int main(int argc, char **argv) {
     page_follows(argv[2], tallies, argc == 4 && strcmp(argv[3], "--write") == 0);
     spaced_timesteps_of_every_length(spacing);
     refusals_name_the_key();
+    runs_that_begin_later_see_their_levels();
     plans_that_cannot_be_followed_are_refused();
     pipeline_fixes_are_reported();
     json_decref(spacing);

@@ -1,7 +1,8 @@
 /* Lists of sigmas and their timesteps, compared with diffusers 0.42.1 (EulerDiscreteScheduler and
  * DPMSolverMultistepScheduler, five steps of Stable Diffusion's noise schedule). sgm_uniform is
  * compared with k-diffusion 0.1.1 (DiscreteSchedule.t_to_sigma), Align Your Steps with the authors'
- * function, and the quantiles of Beta(0.6, 0.6) with scipy 1.17. */
+ * function, kl_optimal with AUTOMATIC1111's formula in double, and the quantiles of Beta(0.6, 0.6)
+ * with scipy 1.17. */
 #include "engine/scheduler/sigmas.h"
 #include "tests/check.h"
 
@@ -66,6 +67,13 @@ static const struct list lists[] = {
             0.39899998903274536, 0 },
         { 999, 735.8344116210938, 545.2794799804688, 342.61053466796875, 124.56136322021484 },
         14.614999771118164 },
+    { "KL-optimal, to sigma_min",
+        SPACED(.timestep_spacing = SPACING_LINSPACE, .use_kl_optimal_sigmas = true,
+            .final_sigmas_type = FINAL_SIGMA_MIN),
+        { 14.614646911621094, 2.6328885555267334, 1.2947677373886108, 0.711627185344696,
+            0.3356377184391022, 0.02916753478348255 },
+        { 999, 638.8056640625, 432.40203857421875, 256.05902099609375, 96.3311996459961 },
+        14.614646911621094 },
     { "log_linear",
         SPACED(.timestep_spacing = SPACING_LINSPACE,
             .interpolation_type = INTERPOLATION_LOG_LINEAR),

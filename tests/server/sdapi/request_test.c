@@ -257,7 +257,7 @@ static void wrong_ones_are_refused_by_name(void) {
         { "{\"sampler_name\":\"DPM adaptive\"}", "", "Sampler not found" },
         { "{\"sampler_name\":\"x\",\"sampler_index\":\"Euler\"}", "", "Sampler not found" },
         { "{\"sampler_index\":\"Euler  a\"}", "", "Sampler not found" },
-        { "{\"scheduler\":\"kl_optimal\"}", "scheduler", "sgm_uniform" },
+        { "{\"scheduler\":\"quadratic\"}", "scheduler", "kl_optimal" },
         { "{\"sampler_name\":\"DPM++ 2M\",\"scheduler\":\"SGM Uniform\"}", "scheduler", "another" },
         { "{\"sampler_name\":\"DDIM\",\"eta\":2}", "eta", "0 to 1" },
         { "{\"override_settings\":[]}", "override_settings", "dictionary" },
@@ -408,6 +408,11 @@ static void samplers_are_theirs(void) {
         { "PLMS", NULL, "PLMS", "uniform", SCHEDULER_PNDM },
         { "UniPC", NULL, "UniPC", "uniform", SCHEDULER_UNIPC },
         { "LCM", NULL, "LCM", "uniform", SCHEDULER_LCM },
+        { "Euler KL Optimal", NULL, "Euler", "kl_optimal", SCHEDULER_EULER },
+        { "Heun", "Turbo", "Heun", "turbo", SCHEDULER_HEUN },
+        { "Restart", NULL, "Restart", "karras", SCHEDULER_RESTART },
+        { "k_dpm_fast", "karras", "DPM fast", "karras", SCHEDULER_DPM_FAST },
+        { "DDIM CFG++", NULL, "DDIM CFG++", "uniform", SCHEDULER_DDIM_CFGPP },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sdapi_sampling s;
@@ -455,10 +460,8 @@ static void every_pair_makes_a_plan(void) {
     json_decref(file);
 }
 
-/* k-diffusion's Karras sigmas for Stable Diffusion and 10 steps. */
-static void karras_levels_are_k_diffusion_s(void) {
-    static const double sigmas[] = { 14.6146, 9.1029, 5.4784, 3.1686, 1.7494, 0.9141, 0.4469,
-        0.2014, 0.0819, 0.0292 };
+/* Euler's steps of that schedule begin at sigmas[0..9] and end at `last`. */
+static void check_levels(const char *schedule, const double sigmas[10], double last) {
     json_t *file = json_pack("{s:s, s:f, s:f, s:s}", "_class_name", "PNDMScheduler", "beta_start",
         0.00085, "beta_end", 0.012, "beta_schedule", "scaled_linear");
     struct sdapi_sampling s;
@@ -466,15 +469,35 @@ static void karras_levels_are_k_diffusion_s(void) {
     struct scheduler_config config;
     struct scheduler_plan *plan = NULL;
     struct error err = { 0 };
-    CHECK(sdapi_sampling_find("Euler", "karras", &s, &err), "%s", err.message);
+    CHECK(sdapi_sampling_find("Euler", schedule, &s, &err), "%s", err.message);
     sdapi_sampling_choose(&s, NULL, &choice);
     CHECK(scheduler_config_resolve(file, &choice, &config, &err) &&
               scheduler_plan_create(&config, 10, &plan, &err),
         "%s", err.message);
     for (int i = 0; plan && i < plan->count; i++)
         CHECK_NEAR(plan->evaluations[i].noise, sigmas[i], 1e-4);
+    CHECK_NEAR(
+        plan ? plan->evaluations[9].updates[0].weights[TERM_OUTPUT] : 0, last - sigmas[9], 1e-4);
     scheduler_plan_destroy(plan);
     json_decref(file);
+}
+
+/* The sigmas of Stable Diffusion and 10 steps: k-diffusion's of Karras, and AUTOMATIC1111's
+ * kl_optimal, which ends at the eleventh. */
+static void levels_are_theirs(void) {
+    static const struct {
+        const char *schedule;
+        double sigmas[10], last;
+    } lists[] = {
+        { "karras",
+            { 14.6146, 9.1029, 5.4784, 3.1686, 1.7494, 0.9141, 0.4469, 0.2014, 0.0819, 0.0292 },
+            0 },
+        { "kl_optimal",
+            { 14.6146, 4.5650, 2.6329, 1.7864, 1.2948, 0.9616, 0.7116, 0.5094, 0.3356, 0.1783 },
+            0.0292 },
+    };
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        check_levels(lists[i].schedule, lists[i].sigmas, lists[i].last);
 }
 
 int main(void) {
@@ -491,6 +514,6 @@ int main(void) {
     masks_arrive();
     samplers_are_theirs();
     every_pair_makes_a_plan();
-    karras_levels_are_k_diffusion_s();
+    levels_are_theirs();
     return check_done();
 }

@@ -148,7 +148,7 @@ def interrupting(api):
 
 
 def refusals(api):
-    for fields, status in (({"sampler_name": "Restart"}, 400), ({"enable_hr": True}, 422),
+    for fields, status in (({"sampler_name": "DPM adaptive"}, 400), ({"enable_hr": True}, 422),
                            ({"script_name": "x/y/z plot"}, 422),
                            ({"adetailer": [webuiapi.ADetailer(ad_model="face_yolov8n.pt")]}, 422)):
         try:

@@ -56,7 +56,7 @@ def passed_over(d):
 
 def refused(d):
     wrong = {"enable_hr": True, "subseed_strength": 0.5, "script_name": "x", "tiling": True,
-             "alwayson_scripts": {"x": {"args": [{"enabled": True}]}}, "scheduler": "kl_optimal",
+             "alwayson_scripts": {"x": {"args": [{"enabled": True}]}}, "scheduler": "quadratic",
              "init_images": ["AAAA", "AAAA"], "resize_mode": 3, "inpainting_fill": 2, "mask_round": False,
              "latent_mask": "AAAA", "initial_noise_multiplier": 2, "override_settings": {"x": 1}}
     rows = section("What is refused").split("| | |")[0].split("|---|---|\n")[1].strip().split("\n")
