@@ -2,6 +2,7 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "train/optimizer/learning_rate.h"
+#include "train/optimizer/optimizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +123,9 @@ static bool add_module(struct file *f, enum train_save_format format, const stru
     const bool is_conv = w->is_conv ||
                          (!facts->linear_projection && ends_with_one(w->name, projections));
     const int rank = is_conv ? 4 : 2;
-    const float alpha = (float)p->alpha;
+    /* Readers divide this alpha by the rank. For rsLoRA LyCORIS writes it so that they get the
+     * right scale. */
+    const float alpha = (float)(p->scale * (double)p->rank);
     ok = ok &&
          add(f, tensor_name(naming, w->name, naming->down), down, dtype, rank, down_shape, err) &&
          add(f, tensor_name(naming, w->name, naming->up), up, dtype, rank, up_shape, err) &&
@@ -154,6 +157,8 @@ static void add_peft(json_t *to, const char *component, const struct train_confi
                                                  : json_real(c->alpha),
         "lora_dropout", 0.0, "bias", "none", "init_lora_weights", gaussian, "target_modules",
         list_of(targets));
+    if (c->use_rslora)
+        json_object_set_new(config, "use_rslora", json_true());
     const char *key;
     json_t *value;
     json_object_foreach(config, key, value) {
@@ -214,6 +219,8 @@ static json_t *kohya_metadata(const struct train_config *c, const struct adapter
     say(m, "ss_network_module", "networks.lora");
     say(m, "ss_network_dim", "%lld", (long long)c->rank);
     say(m, "ss_network_alpha", "%.15g", c->alpha);
+    if (c->use_rslora)
+        say(m, "ss_network_args", "{\"rs_lora\": \"True\"}");
     say(m, "ss_learning_rate", "%.15g", c->learning_rate);
     say(m, "ss_unet_lr", "%.15g", c->learning_rate);
     say(m, "ss_text_encoder_lr", "%.15g",
@@ -222,7 +229,7 @@ static json_t *kohya_metadata(const struct train_config *c, const struct adapter
                                             : c->learning_rate);
     say(m, "ss_lr_scheduler", "%s", learning_rate_names[c->lr_scheduler]);
     say(m, "ss_lr_warmup_steps", "%lld", (long long)c->lr_warmup_steps);
-    say(m, "ss_optimizer", "%s", c->use_8bit_adam ? "AdamW8bit" : "AdamW");
+    say(m, "ss_optimizer", "%s", optimizer_title(c));
     say(m, "ss_max_grad_norm", "%.15g", c->max_grad_norm);
     say(m, "ss_resolution", "(%lld, %lld)", (long long)c->resolution, (long long)c->resolution);
     say(m, "ss_enable_bucket", "%s", python(c->enable_bucket));

@@ -86,7 +86,8 @@ static struct train_config config_of(const json_t *file, const json_t *fields, b
     json_object_set_new(json, "name", json_string("test"));
     json_object_set_new(json, "dataset", json_string("test"));
     json_object_set(json, "seed", json_object_get(file, "seed"));
-    json_object_set(json, "learning_rate", json_object_get(file, "learning_rate"));
+    if (!json_object_get(json, "learning_rate"))
+        json_object_set(json, "learning_rate", json_object_get(file, "learning_rate"));
     json_object_set_new(json, "max_train_steps", json_integer(STEPS));
     if (checkpointing)
         json_object_set_new(json, "gradient_checkpointing", json_true());

@@ -159,6 +159,7 @@ static bool lay_out(const struct train_config *config, const struct weight_list 
     const size_t most = unet->count + (text_encoder ? text_encoder->count : 0);
     p->rank = config->rank;
     p->alpha = config->alpha;
+    p->scale = p->alpha / (config->use_rslora ? sqrt((double)p->rank) : (double)p->rank);
     p->modules = calloc(most, sizeof(*p->modules));
     p->ranges = calloc(most, sizeof(*p->ranges));
     if (!p->modules || !p->ranges)
@@ -252,7 +253,6 @@ void parameters_plain(
 /* --- the whole --- */
 
 static bool make_pairs(struct parameters *p, struct error *err) {
-    const float scale = (float)(p->alpha / (double)p->rank);
     if (!row_overlay_create(&p->overlay, err))
         return false;
     for (size_t i = 0; i < p->count; i++) {
@@ -260,7 +260,7 @@ static bool make_pairs(struct parameters *p, struct error *err) {
         if (!low_rank_pair_create_zeros(m->target->name, m->target->packed, m->target->n, p->rank,
                 p->values + m->at, &m->pair, err) ||
             !row_overlay_add_low_rank(
-                p->overlay, m->target->packed, m->target->first, m->pair, scale, err))
+                p->overlay, m->target->packed, m->target->first, m->pair, (float)p->scale, err))
             return false;
     }
     return true;
@@ -341,6 +341,34 @@ void parameters_taped(const struct parameters *p, float dropout, const uint64_t 
             .gradient = { gradient, w->floats[1] ? gradient + w->floats[0] : NULL },
         };
     }
+}
+
+/* The factors of a layer: down [rank][k][taps] and up [n][rank], in panels. */
+static struct parameters_tensor factor_at(
+    const struct parameters *p, const struct trained_module *m, bool is_up) {
+    const struct named_weight *w = m->target;
+    return (struct parameters_tensor){ m->at + (is_up ? m->down_floats : 0),
+        { .n = is_up ? w->n : p->rank,
+            .k = is_up ? p->rank : w->k,
+            .side = !is_up && taps_of(w) == 9 ? 3 : 1,
+            .panel = LOW_RANK_PANEL,
+            .is_matrix = !w->is_conv } };
+}
+
+bool parameters_tensor_at(const struct parameters *p, size_t index, struct parameters_tensor *out) {
+    if (index / 2 < p->count) {
+        *out = factor_at(p, &p->modules[index / 2], index % 2);
+        return true;
+    }
+    if (index >= p->tensor_count)
+        return false;
+    const struct trained_tensor *t = &p->tensors[index];
+    *out = (struct parameters_tensor){ t->at, { .n = t->n,
+                                                  .k = t->k,
+                                                  .side = t->taps == 9 ? 3 : 1,
+                                                  .panel = 1,
+                                                  .is_matrix = t->rank == 2 } };
+    return true;
 }
 
 bool parameters_clear_gradients(struct parameters *p, struct error *err) {

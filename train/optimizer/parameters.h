@@ -14,6 +14,7 @@
 #ifndef TRAIN_OPTIMIZER_PARAMETERS_H
 #define TRAIN_OPTIMIZER_PARAMETERS_H
 
+#include "kernels/backward.h"
 #include "kernels/random/noise.h"
 #include "kernels/tape.h"
 #include "models/checkpoint/checkpoint.h"
@@ -60,8 +61,8 @@ struct parameters {
     struct trained_module *modules; /* owned */
     size_t count;
     int64_t rank;
-    double alpha;
-    struct row_overlay *overlay; /* owned: each pair on its weight, scaled by alpha / rank */
+    double alpha, scale;         /* scale: alpha / rank, or alpha / sqrt(rank) with use_rslora */
+    struct row_overlay *overlay; /* owned: each pair on its weight, times the scale */
     /* For a full fine-tune: */
     struct trained_weight *weights; /* owned */
     size_t weight_count;
@@ -132,6 +133,15 @@ float *parameters_take(
     struct parameters *parameters, const struct trained_weight *weight, struct error *err);
 bool parameters_put(struct parameters *parameters, const struct trained_weight *weight,
     const float *values, struct error *err) __attribute__((warn_unused_result));
+
+/* A weight, bias or factor of its own in torch, for optimizers that need its shape. */
+struct parameters_tensor {
+    int64_t at;
+    struct factored_shape shape;
+};
+/* Describes tensor `index`, in the order of the buffers. Returns false after the last one. */
+bool parameters_tensor_at(
+    const struct parameters *parameters, size_t index, struct parameters_tensor *out);
 
 /* Sets the learning rate and weight decay of the parameters with this name, before the schedule. */
 void parameters_rates(const struct train_config *config, enum component component, const char *name,

@@ -263,7 +263,7 @@ static bool check_memory(
     const size_t floats = (size_t)p->floats * (keeps ? 2 : 1) + (size_t)p->work_floats;
     const bool average = config->use_ema && p->kernels->device == DEVICE_CPU;
     const size_t bytes = (floats + (average ? (size_t)p->floats : 0)) * sizeof(float) +
-                         optimizer_measure(config, p->floats);
+                         optimizer_measure(config, p);
     struct available left;
     p->kernels->memory->available(&left);
     return bytes <= left.bytes ||
