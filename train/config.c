@@ -38,6 +38,7 @@ struct train_field {
 #define NEED(field, when) .needs[0] = { field, when }
 #define ONLY_WITH(flag) NEED(#flag, 1 << true)
 #define ONLY_LORA .needs[1] = { "method", 1 << TRAIN_LORA }
+#define ONLY_ADAPTER(name) NEED("adapter_type", 1 << TRAIN_ADAPTER_##name)
 #define ONLY_PROMPTS NEED("validation_prompts", 1 << true)
 #define ONLY_FP16 NEED("mixed_precision", 1 << TRAIN_PRECISION_FP16)
 #define ONLY_OPTIMIZER(bits) NEED("optimizer", bits)
@@ -109,7 +110,7 @@ static const struct {
     { "text_encoder_use_attention_mask", "Stable Diffusion's text encoder takes none" },
     { "tokenizer_max_length", "it is the text encoder's" },
     { "class_labels_conditioning", "Stable Diffusion has no class labels" },
-    { "network_module", "method \"lora\" is the one there is" },
+    { "network_module", "adapter_type is \"lora\", \"loha\" or \"lokr\"" },
 };
 
 /* Single values that are not supported. */
@@ -389,6 +390,19 @@ static bool fits(const struct train_config *c, struct error *err) {
         snprintf(text, sizeof(text), "%g", c->lr_warmup_ratio);
         return error_field(err, "lr_warmup_ratio", text, "0 beside lr_warmup_steps");
     }
+    if (c->use_dora && c->dropout > 0) {
+        snprintf(text, sizeof(text), "%g", c->dropout);
+        return error_field(err, "dropout", text,
+            "0 beside use_dora: dropping inputs of DoRA is "
+            "not implemented");
+    }
+    if (c->optimizer == TRAIN_ADAFACTOR && c->method == TRAIN_LORA &&
+        train_config_changes_weights(c))
+        return error_field(err, "optimizer", "adafactor",
+            "\"adamw\", \"lion\" or \"prodigy\" beside %s: Adafactor is not implemented for it",
+            c->use_dora ? "use_dora" : "this adapter_type");
+    if (c->lokr_factor == 0)
+        return error_field(err, "lokr_factor", "0", "-1, or a whole number from 1");
     const double rate = c->learning_rate * parameters_rate_scale(c);
     if (c->lr_scheduler == LEARNING_RATE_POLYNOMIAL && c->lr_end >= rate) {
         snprintf(text, sizeof(text), "%g", c->lr_end);
@@ -693,6 +707,11 @@ bool train_config_predicts_v(const struct train_config *config, bool model_does)
     return config->prediction_type == TRAIN_PREDICTION_OF_MODEL
                ? model_does
                : config->prediction_type == TRAIN_PREDICTION_V;
+}
+
+bool train_config_changes_weights(const struct train_config *config) {
+    return config->method == TRAIN_FULL || config->use_dora ||
+           config->adapter_type != TRAIN_ADAPTER_LORA;
 }
 
 enum dtype train_save_dtype(const struct train_config *config) {

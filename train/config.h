@@ -23,6 +23,7 @@
 
 /* Each enum is in the order of its field's words. */
 enum train_method { TRAIN_LORA, TRAIN_FULL };
+enum train_adapter { TRAIN_ADAPTER_LORA, TRAIN_ADAPTER_LOHA, TRAIN_ADAPTER_LOKR };
 enum train_initialization { TRAIN_INIT_GAUSSIAN, TRAIN_INIT_KAIMING };
 enum train_precision { TRAIN_PRECISION_NO, TRAIN_PRECISION_BF16, TRAIN_PRECISION_FP16 };
 enum train_interpolation { TRAIN_LANCZOS, TRAIN_BILINEAR, TRAIN_BICUBIC };
@@ -61,16 +62,25 @@ struct train_groups {
     X(INTEGER, seed, .max = 9e15,                                                                  \
         .help = "seeds everything random; random itself if not given, and reported")               \
     /* the adapter */                                                                              \
+    X(WORD, adapter_type, WORDS("lora", "loha", "lokr"), ONLY_LORA,                                \
+        .help = "LoRA, or LyCORIS's LoHa or LoKr")                                                 \
     X(INTEGER, rank, .min = 1, .max = ADAPTER_MAX_RANK, .value = 16, ONLY_LORA,                    \
         .help = "rank of each layer's pair of factors")                                            \
     X(NUMBER, alpha, .max = 1e6, ONLY_LORA,                                                        \
         .help = "the factors' product is scaled by alpha / rank; 0: alpha is the rank")            \
-    X(FLAG, use_rslora, ONLY_LORA, .help = "scale by alpha / sqrt(rank) instead")                  \
-    X(NUMBER, dropout, .max = 1, .below_max = true, ONLY_LORA,                                     \
+    X(FLAG, use_rslora, ONLY_ADAPTER(LORA), ONLY_LORA,                                             \
+        .help = "scale by alpha / sqrt(rank) instead")                                             \
+    X(FLAG, use_dora, ONLY_ADAPTER(LORA), ONLY_LORA,                                               \
+        .help = "also train a magnitude for each output of a layer (DoRA)")                        \
+    X(INTEGER, lokr_factor, .min = -1, .max = 65536, .value = -1, ONLY_ADAPTER(LOKR), ONLY_LORA,   \
+        .help = "the smaller factor of each dimension; -1: near its root")                         \
+    X(FLAG, lokr_decompose_both, ONLY_ADAPTER(LOKR), ONLY_LORA,                                    \
+        .help = "make a product of the smaller matrix too")                                        \
+    X(NUMBER, dropout, .max = 1, .below_max = true, ONLY_ADAPTER(LORA), ONLY_LORA,                 \
         .help = "share of the adapter's inputs that is dropped")                                   \
     X(TEXTS, target_modules, .texts = "to_q to_k to_v to_out.0", ONLY_LORA,                        \
         .help = "layers of the UNet that get factors, by the ends of their names")                 \
-    X(WORD, init_lora_weights, WORDS("gaussian", "kaiming"), ONLY_LORA,                            \
+    X(WORD, init_lora_weights, WORDS("gaussian", "kaiming"), ONLY_ADAPTER(LORA), ONLY_LORA,        \
         .help = "what the first factors are drawn from")                                           \
     X(FLAG, train_text_encoder, .help = "train the text encoder too")                              \
     X(TEXTS, text_encoder_target_modules, .texts = "q_proj k_proj v_proj out_proj",                \
@@ -235,7 +245,7 @@ struct train_groups {
     X(INTEGER, checkpoints_total_limit, .max = 100000,                                             \
         .help = "checkpoints that are kept; 0: all")                                               \
     X(TEXT, resume_from_checkpoint, .help = "\"latest\", or the name of a checkpoint's folder")    \
-    X(WORD, save_format, WORDS("diffusers", "kohya", "both"), ONLY_LORA,                           \
+    X(WORD, save_format, WORDS("diffusers", "kohya", "both"), ONLY_ADAPTER(LORA), ONLY_LORA,       \
         .help = "format of the adapter's file")                                                    \
     X(WORD, save_precision, WORDS("fp32", "fp16", "bf16"),                                         \
         .help = "precision of the saved weights")                                                  \
@@ -304,6 +314,10 @@ json_t *train_config_schema(void);
 /* Returns whether the job trains the model to predict v instead of the noise. `model_does`: the
  * checkpoint predicts v, which is the default for a job without a prediction_type. */
 bool train_config_predicts_v(const struct train_config *config, bool model_does);
+
+/* Returns whether the job changes the weights of its models: a full fine-tune, and adapters other
+ * than plain LoRAs (train/optimizer/products.h). */
+bool train_config_changes_weights(const struct train_config *config);
 
 /* Returns the dtype for save_precision. */
 enum dtype train_save_dtype(const struct train_config *config);

@@ -4,6 +4,7 @@
 #include "base/monotonic.h"
 #include "train/data/python_random.h"
 #include "train/optimizer/ema.h"
+#include "train/optimizer/products.h"
 #include "train/trainer_internal.h"
 
 #include <math.h>
@@ -90,13 +91,16 @@ static void count_steps(struct trainer *t) {
 static bool create_parameters(struct trainer *t, struct error *err) {
     const struct trainer_models *m = &t->options.models;
     const bool text = t->config->train_text_encoder;
-    if (t->config->method == TRAIN_LORA)
+    if (!train_config_changes_weights(t->config))
         return parameters_create(m->kernels, t->config, unet_weights(m->unet),
             text ? text_encoder_weights(m->text_encoder) : NULL, &t->generator,
             t->options.is_wanted, t->options.user, &t->parameters, err);
     const struct trained_model unet = { unet_weights(m->unet), m->unet_source };
     const struct trained_model encoder = { text_encoder_weights(m->text_encoder),
         m->text_encoder_source };
+    if (t->config->method == TRAIN_LORA)
+        return products_create(m->kernels, t->config, &unet, text ? &encoder : NULL, &t->generator,
+            &t->parameters, err);
     return parameters_create_full(
         m->kernels, t->config, &unet, text ? &encoder : NULL, &t->parameters, err);
 }

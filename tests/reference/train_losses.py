@@ -29,6 +29,8 @@ from diffusers.optimization import get_polynomial_decay_schedule_with_warmup, ge
 from diffusers.training_utils import compute_snr
 from peft import LoraConfig
 from lion_pytorch import Lion
+from lycoris.modules.loha import LohaModule
+from lycoris.modules.lokr import LokrModule
 from prodigyopt import Prodigy
 from transformers import Adafactor, CLIPTextModel, CLIPTokenizer
 
@@ -86,6 +88,19 @@ CASES = {
                  "caption_separator": " ", "keep_tokens": 1},
     "shuffled_text": {"train_batch_size": 2, "train_text_encoder": True, "shuffle_caption": True,
                       "caption_separator": " ", "keep_tokens_separator": " in ", "caption_dropout": 0.2},
+    "dora": {"train_batch_size": 2, "rank": 4, "alpha": 8, "use_dora": True, "gradient_accumulation_steps": 2,
+             "target_modules": ["to_q", "to_v", "conv1", "ff.net.2"]},
+    "dora_text": {"train_batch_size": 2, "rank": 4, "use_dora": True, "init_lora_weights": "kaiming",
+                  "train_text_encoder": True, "target_modules": ["to_k", "to_out.0"]},
+    "loha": {"train_batch_size": 2, "adapter_type": "loha", "rank": 4, "alpha": 2,
+             "target_modules": ["to_q", "to_v", "conv1", "ff.net.2"]},
+    "lokr": {"train_batch_size": 2, "adapter_type": "lokr", "rank": 2, "alpha": 1,
+             "target_modules": ["to_q", "to_v", "conv1", "ff.net.2"]},
+    # Rank 1 is below half of every factor, so all matrices are products.
+    "lokr_both": {"train_batch_size": 2, "adapter_type": "lokr", "rank": 1, "alpha": 0.5, "lokr_factor": 6,
+                  "lokr_decompose_both": True, "target_modules": ["to_q", "to_k", "conv2"]},
+    "lokr_whole": {"train_batch_size": 2, "adapter_type": "lokr", "rank": 64, "lokr_factor": 8,
+                   "target_modules": ["to_q", "conv1"]},
     # The list of train_dreambooth_lora.py; Stable Diffusion has no add_k_proj and add_v_proj.
     "targets": {"train_batch_size": 2, "rank": 4,
                 "target_modules": ["to_k", "to_q", "to_v", "to_out.0", "add_k_proj", "add_v_proj"]},
@@ -129,11 +144,30 @@ def load_unet(config):
     return unet.requires_grad_(False).eval()
 
 
+def add_lycoris(model, config, targets):
+    """Puts LyCORIS's modules on the target layers, in peft's order."""
+    rank, out = config.get("rank", 16), []
+    for name, module in list(model.named_modules()):
+        if not any(name == target or name.endswith("." + target) for target in targets):
+            continue
+        if config["adapter_type"] == "loha":
+            added = LohaModule(name, module, 1.0, rank, config.get("alpha", rank))
+        else:
+            added = LokrModule(name, module, 1.0, rank, config.get("alpha", rank), factor=config.get("lokr_factor", -1),
+                               decompose_both=config.get("lokr_decompose_both", False))
+        added.apply_to()
+        out += [p for p in added.parameters() if p.requires_grad]
+    return out
+
+
 def add_adapter(model, config, targets):
+    if config.get("adapter_type", "lora") != "lora":
+        return add_lycoris(model, config, targets)
     init = {"gaussian": "gaussian", "kaiming": True}[config.get("init_lora_weights", "gaussian")]
     rank = config.get("rank", 16)
     model.add_adapter(LoraConfig(r=rank, lora_alpha=config.get("alpha", rank), init_lora_weights=init,
-                                 use_rslora=config.get("use_rslora", False), target_modules=targets))
+                                 use_rslora=config.get("use_rslora", False),
+                                 use_dora=config.get("use_dora", False), target_modules=targets))
     return [p for p in model.parameters() if p.requires_grad]
 
 

@@ -2,7 +2,7 @@
 and orders, as torch, diffusers and accelerate compute them, for the tests of train/.
 
 usage: python tests/reference/training.py [NAME...]
-(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, and bitsandbytes 0.50.2 for
+(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, lycoris-lora 4.1.3, and bitsandbytes 0.50.2 for
 adamw_8bit only; WarmupLR and DeepSpeed's loss scaler are implemented here as in deepspeed 0.19,
 because that package is not needed for anything else)
 """
@@ -291,6 +291,34 @@ def save_adapter():
                         metadata=json.loads(file.metadata()["lora_adapter_metadata"]))
 
 
+def save_products():
+    """Returns names and shapes of the UNet's tensors, of DoRA as diffusers writes it, and of DoRA, LoHa
+    and LoKr as LyCORIS does."""
+    from lycoris.modules.locon import LoConModule
+    from lycoris.modules.loha import LohaModule
+    from lycoris.modules.lokr import LokrModule
+    unet = small_unet()
+    unet.add_adapter(LoraConfig(r=4, lora_alpha=8, use_dora=True, target_modules=UNET_TARGETS))
+    with tempfile.TemporaryDirectory() as folder:
+        StableDiffusionPipeline.save_lora_weights(folder, unet_lora_layers=get_peft_model_state_dict(unet),
+                                                  **_collate_lora_metadata({"unet": unet}))
+        with safe_open(folder + "/pytorch_lora_weights.safetensors", "pt") as file:
+            cases = [dict(name="dora", tensors={name: list(file.get_tensor(name).shape) for name in file.keys()},
+                          metadata=json.loads(file.metadata()["lora_adapter_metadata"]))]
+    for name, kind, rank, options in (
+            ("dora_kohya", LoConModule, 4, dict(weight_decompose=True)), ("loha", LohaModule, 4, {}),
+            ("lokr", LokrModule, 2, {}), ("lokr_both", LokrModule, 1, dict(factor=6, decompose_both=True)),
+            ("lokr_whole", LokrModule, 64, dict(factor=4))):
+        tensors = {}
+        for layer, module in small_unet().named_modules():
+            if any(layer.endswith("." + target) for target in UNET_TARGETS):
+                added = kind("x", module, 1.0, rank, 8, **options)
+                tensors |= {f"lora_unet_{layer.replace('.', '_')}.{key}": list(value.shape)
+                            for key, value in added.state_dict().items()}
+        cases.append(dict(name=name, tensors=tensors))
+    return cases
+
+
 def gradient(count, step):
     """The same gradients as in tests/train/optimizer_test.c."""
     i = numpy.arange(count)
@@ -337,7 +365,8 @@ def adamw_8bit():
                 m=m.tolist(), v=v.tolist(), m_largest=m_largest.double().tolist(), v_largest=v_largest.double().tolist())
 
 
-MAKERS = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, save_adapter, optimizer, adamw_8bit]
+MAKERS = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, save_adapter, save_products, optimizer,
+          adamw_8bit]
 
 
 def write(folder, maker):

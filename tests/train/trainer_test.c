@@ -106,7 +106,38 @@ struct job {
     struct train_source source;
     struct run run;
     struct trainer_options options; /* points into the other members */
+    /* Models of its own, if the job changes their weights. */
+    struct weights unet_weights, text_weights;
+    struct unet *unet;
+    struct text_encoder *text_encoder;
 };
+
+static void drop_own_models(struct job *job) {
+    unet_destroy(job->unet);
+    text_encoder_destroy(job->text_encoder);
+    job->unet = NULL;
+    job->text_encoder = NULL;
+}
+
+/* Loads the job's own models, untouched, if it changes their weights. */
+static void load_own_models(struct job *job) {
+    struct error err = { 0 };
+    struct checkpoint *c = models.rest.checkpoint;
+    const struct kernels *k = models.rest.kernels;
+    if (!train_config_changes_weights(&job->config))
+        return;
+    drop_own_models(job);
+    job->unet_weights = weights_from_checkpoint(c, COMPONENT_UNET, k, DTYPE_F32);
+    job->text_weights = weights_from_checkpoint(c, COMPONENT_TEXT_ENCODER, k, DTYPE_F32);
+    must(unet_create(checkpoint_unet_config(c), &job->unet_weights, &job->unet, &err) &&
+             text_encoder_create(
+                 checkpoint_text_encoder_config(c), &job->text_weights, &job->text_encoder, &err),
+        &err);
+    job->options.models.unet = job->unet;
+    job->options.models.text_encoder = job->text_encoder;
+    job->options.models.unet_source = &job->unet_weights;
+    job->options.models.text_encoder_source = &job->text_weights;
+}
 
 static void job_init(
     struct job *job, const json_t *file, const json_t *record, bool checkpointing) {
@@ -139,6 +170,7 @@ static struct run run_job(
     job_init(&job, file, record, checkpointing);
     job.pictures.expected_max = ahead;
     struct trainer *trainer;
+    load_own_models(&job);
     must(trainer_create(&job.options, &trainer, &err), &err);
     CHECK(trainer_steps(trainer) == STEPS, "%lld steps", (long long)trainer_steps(trainer));
     if (folder) {
@@ -149,6 +181,7 @@ static struct run run_job(
             must(trainer_advance(trainer, &err), &err);
         must(trainer_checkpoint(trainer, folder, &facts, &err), &err);
         trainer_destroy(trainer);
+        load_own_models(&job);
         must(trainer_create(&job.options, &trainer, &err) &&
                  trainer_resume(trainer, folder, &resumed, &err),
             &err);
@@ -168,6 +201,7 @@ static struct run run_job(
     run.foretold = job.pictures.foretold;
     run.left = job.pictures.expected_count;
     trainer_destroy(trainer);
+    drop_own_models(&job);
     train_config_finish(&job.config);
     return run;
 }

@@ -152,6 +152,8 @@ bool optimizer_step(struct optimizer *o, const struct learning_rate *schedule,
     int64_t schedule_step, double loss_scale, struct optimizer_report *report, struct error *err) {
     const double max_norm = o->config->max_grad_norm;
     const struct device_memory *memory = o->parameters->kernels->memory;
+    if (!parameters_pull_gradients(o->parameters, err))
+        return false;
     sum_squares(&o->compute, o);
     if (failed(&o->compute, err))
         return false;
