@@ -107,6 +107,9 @@ CASES = {
 }
 
 
+RATED = ("scaled", "relative_warmup", "prodigy2")  # whose rates are recorded
+
+
 def blocks(name, height, width, block, channels):
     rough = torch.from_numpy(small_models.number(name, channels * (height // block) * (width // block))).float()
     rough = rough.reshape(height // block, width // block, channels)
@@ -335,7 +338,8 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
             norms.append(torch.nn.utils.clip_grad_norm_(params, config.get("max_grad_norm", 1.0)).item())
             group = optimizer.param_groups[0]
             optimizer.step()
-            rates.append(Adafactor._get_lr(group, optimizer.state[params[0]]) if relative else group["lr"])
+            rates.append(Adafactor._get_lr(group, optimizer.state[params[0]]) if relative else
+                         group["lr"] * group.get("d", 1))  # d: Prodigy's factor, after the step
             if schedule:
                 schedule.step()
             optimizer.zero_grad()
@@ -346,12 +350,11 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
     return losses, norms, rates, {"unet": unet, "text_encoder": text_encoder}
 
 
-def run_case(_, config, nudge):
+def run_case(name, config, nudge):
     losses, norms, rates, _ = run(config, nudge)
     return {"config": {k: v for k, v in config.items() if k[0] != "_"},
             "shape": config.get("_shape", [SIZE, SIZE]), "inpainting": config.get("_inpainting", False),
-            "losses": losses, "grad_norms": norms} | ({"rates": rates} if config.get("scale_lr") or
-                                                     config.get("adafactor_warmup_init") else {})
+            "losses": losses, "grad_norms": norms} | ({"rates": rates} if name in RATED else {})
 
 
 if __name__ == "__main__":

@@ -325,29 +325,40 @@ def gradient(count, step):
     return torch.from_numpy((numpy.sin(0.37 * i + 1.7 * step) * (0.02 + 0.03 * (step % 4))).astype(numpy.float32))
 
 
-COUNTS = (400, 208)
+COUNTS, SHAPES = (400, 208), ((25, 16), (16, 13))
 
 
 def optimizer():
+    from lion_pytorch import Lion
+    from prodigyopt import Prodigy
+    from transformers import Adafactor
     cases = []
-    for name, norm, value in (("plain", 0, 0), ("norm", 1.0, 0), ("value", 0, 0.03), ("both", 0.5, 0.01)):
-        groups = [torch.nn.Parameter(torch.from_numpy(numpy.cos(0.1 * numpy.arange(count)).astype(numpy.float32)))
-                  for count in COUNTS]
-        opt = torch.optim.AdamW([{"params": [groups[0]], "lr": 1e-2, "weight_decay": 0.1},
-                                 {"params": [groups[1]], "lr": 3e-3, "weight_decay": 0.0}],
-                                betas=(0.9, 0.99), eps=1e-8)
+    for name, norm, value, make in (
+            ("plain", 0, 0, None), ("norm", 1.0, 0, None), ("value", 0, 0.03, None), ("both", 0.5, 0.01, None),
+            ("lion", 1.0, 0, lambda p: Lion(p, betas=(0.9, 0.99))),
+            ("adafactor", 1.0, 0, lambda p: Adafactor(p, relative_step=False)),
+            ("prodigy", 1.0, 0.03, lambda p: Prodigy([g | {"lr": 1.0} for g in p], betas=(0.9, 0.99), d0=1e-3, d_coef=3.0,
+                                                     use_bias_correction=True, safeguard_warmup=True))):
+        groups = [torch.nn.Parameter(torch.from_numpy(numpy.cos(0.1 * numpy.arange(count)).astype(numpy.float32))
+                                     .reshape(shape)) for count, shape in zip(COUNTS, SHAPES)]
+        described = [{"params": [groups[0]], "lr": 1e-2, "weight_decay": 0.1},
+                     {"params": [groups[1]], "lr": 3e-3, "weight_decay": 0.0}]
+        opt = make(described) if make else torch.optim.AdamW(described, betas=(0.9, 0.99), eps=1e-8)
         schedule = get_scheduler("cosine", opt, num_warmup_steps=2, num_training_steps=12)
         norms = []
         for step in range(12):
-            flat = gradient(sum(COUNTS), step)
-            groups[0].grad, groups[1].grad = flat[:COUNTS[0]].clone(), flat[COUNTS[0]:].clone()
+            # Prodigy gets the same gradient again and again, so that d grows.
+            flat = gradient(sum(COUNTS), 1 if name == "prodigy" else step)
+            for group, part in zip(groups, torch.split(flat, COUNTS)):
+                group.grad = part.reshape(group.shape).clone()
             norms.append(torch.nn.utils.clip_grad_norm_(groups, norm or math.inf).item())
             if value:
                 torch.nn.utils.clip_grad_value_(groups, value)
             opt.step()
             schedule.step()
+        assert name != "prodigy" or opt.param_groups[0]["d"] > 2e-3, opt.param_groups[0]["d"]
         cases.append(dict(name=name, max_grad_norm=norm, max_grad_value=value, norms=norms,
-                          values=torch.cat(groups).detach().double().tolist()))
+                          values=torch.cat([g.flatten() for g in groups]).detach().double().tolist()))
     return cases
 
 

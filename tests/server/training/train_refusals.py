@@ -104,7 +104,7 @@ FIELDS = [
     ({"loss_scale": 128}, 400, "loss_scale", 'mixed_precision "fp16"'),
     ({"adapter_type": "locon"}, 400, "adapter_type", '"lora", "loha" or "lokr"'),
     ({"adapter_type": "loha", "use_dora": True}, 400, "use_dora", 'adapter_type "lora"'),
-    ({"adapter_type": "lokr", "lokr_factor": 0}, 400, "lokr_factor", "from 1"),
+    ({"adapter_type": "lokr", "dropout": None, "lokr_factor": 0}, 400, "lokr_factor", "from 1"),
     ({"lokr_decompose_both": True}, 400, "lokr_decompose_both", 'adapter_type "lokr"'),
     ({"use_rslora": 1}, 400, "use_rslora", "true or false"),
     ({"shuffle_caption": "yes"}, 400, "shuffle_caption", "true or false"),
