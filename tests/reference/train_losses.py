@@ -3,8 +3,8 @@ for tests/train/trainer_test.c, and how far a rounding of the start moves them.
 
 usage: python tests/reference/train_losses.py [NAME...]     (names of cases; the other cases keep
 their recordings)
-(torch 2.15.0, diffusers 0.42.1, peft 0.21.2; the bundled checkpoint in float32 on the CPU; train_agreement.py
-runs the same loop for longer)
+(torch 2.15.0, diffusers 0.42.1, peft 0.21.2, transformers 5.23.0, lion-pytorch 0.2.5, prodigyopt 1.1.2,
+lycoris-lora 4.1.3; the bundled checkpoint in float32 on the CPU; train_agreement.py runs the same loop for longer)
 
 The loop is that of train_text_to_image_lora.py. All random numbers come from torch's CPU generator:
 manual_seed, the adapter, then for each batch the crops and flips of the pictures, the posterior's

@@ -2,7 +2,8 @@
 and orders, as torch, diffusers and accelerate compute them, for the tests of train/.
 
 usage: python tests/reference/training.py [NAME...]
-(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, lycoris-lora 4.1.3, and bitsandbytes 0.50.2 for
+(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, lycoris-lora 4.1.3,
+lion-pytorch 0.2.5, prodigyopt 1.1.2, and bitsandbytes 0.50.2 for
 adamw_8bit only; WarmupLR and DeepSpeed's loss scaler are implemented here as in deepspeed 0.19,
 because that package is not needed for anything else)
 """

@@ -17,7 +17,7 @@ static char path[] = "/tmp/save_products_XXXXXX";
 static const struct {
     const char *name, *fields;
     enum train_save_format format;
-    double loosened; /* how far the numbers may be from the reader's, which sums in another order */
+    double allowed; /* difference to the reader, which adds up norms in another order */
 } kinds[] = {
     { "dora", ", \"rank\": 4, \"use_dora\": true", TRAIN_SAVE_DIFFUSERS, 1e-6 },
     { "dora_kohya", ", \"rank\": 4, \"use_dora\": true", TRAIN_SAVE_KOHYA, 1e-6 },
@@ -142,7 +142,7 @@ static void check_kind(size_t i, const json_t *recorded) {
               &facts, &err),
         "%s", err.message);
     names_and_shapes_are_theirs(recorded);
-    the_reader_computes_the_same_weights(&job, job.parameters, kinds[i].name, kinds[i].loosened);
+    the_reader_computes_the_same_weights(&job, job.parameters, kinds[i].name, kinds[i].allowed);
     small_job_finish(&job);
 }
 

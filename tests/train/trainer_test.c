@@ -2,7 +2,7 @@
  * (tests/reference/train_losses.py): weights, order of pictures, noise, timesteps, dropped
  * captions, accumulation, schedule, clipping, min-SNR, the text encoder. A second run, with
  * gradient checkpointing, must have the same bits. Jobs with non-finite numbers must fail. On a
- * CUDA device checks only the first few losses of one job.
+ * CUDA device checks only the first few losses of two jobs, one of which changes the weights.
  *
  * usage: trainer_test train_losses.json CHECKPOINT [cuda] */
 #include "kernels/devices.h"
@@ -327,20 +327,20 @@ static void agrees(const char *name, const json_t *file, const json_t *record) {
 }
 
 /* Runs the first steps of a job on the device. */
-static void begins_on_cuda(const char *path, const json_t *file, const struct kernels *cuda) {
+static void begins_on_cuda(const char *name, const json_t *file) {
     struct error err = { 0 };
     struct job job;
     struct trainer *trainer;
-    const json_t *record = json_object_get(json_object_get(file, "cases"), "plain");
-    load_models(path, cuda);
+    const json_t *record = json_object_get(json_object_get(file, "cases"), name);
     job_init(&job, file, record, false);
+    load_own_models(&job);
     must(trainer_create(&job.options, &trainer, &err), &err);
     while (trainer_step(trainer) < CUDA_STEPS)
         must(trainer_advance(trainer, &err), &err);
-    check_losses("plain", &job.run.steps, CUDA_STEPS, record);
+    check_losses(name, &job.run.steps, CUDA_STEPS, record);
     trainer_destroy(trainer);
+    drop_own_models(&job);
     train_config_finish(&job.config);
-    drop_models();
 }
 
 int main(int argc, char **argv) {
@@ -352,8 +352,12 @@ int main(int argc, char **argv) {
     struct error err = { 0 };
     if (argc == 4) {
         cuda = devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err);
-        if (cuda)
-            begins_on_cuda(argv[2], file, cuda);
+        if (cuda) {
+            load_models(argv[2], cuda);
+            begins_on_cuda("plain", file);
+            begins_on_cuda("dora_text", file);
+            drop_models();
+        }
         remove_folder(cache_path);
         json_decref(file);
         return cuda ? check_done() : check_no_device(err.message);
