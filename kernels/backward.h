@@ -174,4 +174,78 @@ struct adamw_args {
     double gradient_limit;
 };
 
+/* One step of Lion (Chen et al. 2023), elementwise over flat f32 arrays, with g as in adamw:
+ *   p *= 1 - lr weight_decay;  p -= lr sign(beta1 m + (1 - beta1) g);
+ *   m = beta2 m + (1 - beta2) g.
+ * sign(0) is 0. */
+struct lion_args {
+    struct tensor *parameter;      /* f32 [n] */
+    const struct tensor *gradient; /* f32 [n] */
+    struct tensor *m;              /* f32 [n] */
+    double lr, beta1, beta2, weight_decay;
+    double gradient_scale, gradient_limit;
+};
+
+/* The first half of a step of Prodigy (Mishchenko and Defazio 2023), over flat f32 arrays: the
+ * moments, and the sums from which its step size d follows. With g as in adamw, plus decay p:
+ *   sums[0] += sum of g (start - p);  m = beta1 m + d (1 - beta1) g;
+ *   v = beta2 v + d^2 (1 - beta2) g g;  s = beta3 s + s_rate g;  sums[1] += sum of |s|.
+ * Each sum is computed in f64, rounded, and added in f32. */
+struct prodigy_sums_args {
+    const struct tensor *parameter, *start, *gradient; /* f32 [n] */
+    struct tensor *m, *v, *s;                          /* f32 [n] */
+    struct tensor *sums;                               /* f32 [2] */
+    double d, s_rate, beta1, beta2, beta3, decay;
+    double gradient_scale, gradient_limit;
+};
+
+/* The second half of a step of Prodigy, elementwise over flat f32 arrays:
+ *   p *= 1 - rate weight_decay;  p -= rate m / (sqrt(v) + eps). */
+struct prodigy_args {
+    struct tensor *parameter;   /* f32 [n] */
+    const struct tensor *m, *v; /* f32 [n] */
+    double rate, eps, weight_decay;
+};
+
+/* How a weight's numbers lie in a flat array: [n][taps][k], or with panels [n / panel][taps][k]
+ * [panel], padded with numbers that do not belong to it; taps = side^2. torch has it as [n][k]
+ * (is_matrix, side 1) or as [n][k][side][side]; vectors are [n][1][1][1]. */
+struct factored_shape {
+    int64_t n, k;
+    int side, panel; /* side: 1 or 3; panel: 1 if there are none */
+    bool is_matrix;
+};
+
+/* Return the number of row states and of column states: torch's matrix has n and k; each of the n
+ * k matrices [side][side] has side and side. */
+static inline int64_t factored_rows(const struct factored_shape *s) {
+    return s->is_matrix ? s->n : s->n * s->k * s->side;
+}
+static inline int64_t factored_cols(const struct factored_shape *s) {
+    return s->is_matrix ? s->k : s->n * s->k * s->side;
+}
+/* Returns the length of the array, with padding. */
+static inline int64_t factored_floats(const struct factored_shape *s) {
+    return (s->n + s->panel - 1) / s->panel * s->panel * s->k * s->side * s->side;
+}
+
+/* One step of Adafactor without a first moment (Shazeer and Stern 2018, as in transformers), for
+ * one weight. With g as in adamw, and means over one row or column of a matrix:
+ *   rows = beta2 rows + (1 - beta2) mean(g g + 1e-30), and cols likewise;
+ *   u = g / sqrt(rows / (mean of the matrix's rows) cols);  u /= max(1, rms(u) / clip_threshold);
+ *   rate = lr, with scale_parameter times max(1e-3, rms(p));
+ *   p *= 1 - rate weight_decay;  p -= rate u.
+ * Sums in f64. Padding is not touched. */
+struct adafactor_args {
+    struct tensor *parameter;      /* f32 [factored_floats] */
+    const struct tensor *gradient; /* f32 [factored_floats] */
+    struct factored_shape shape;
+    struct tensor *rows, *cols; /* f32 [factored_rows], [factored_cols] */
+    double lr, beta2, clip_threshold, weight_decay;
+    bool scale_parameter;
+    double gradient_scale, gradient_limit;
+};
+#define ADAFACTOR_EPS 1e-30
+#define ADAFACTOR_LEAST_SCALE 1e-3
+
 #endif

@@ -347,10 +347,10 @@ struct kernels {
      * caller of lend releases that memory. `lend` itself is NULL if entries need no memory besides
      * their tensors. */
     void (*lend)(struct arena *arena);
-    /* Bits 1 << OPERATION_x of the entries that take scratch memory. These entries are also called
+    /* Bits OPERATION_BIT(x) of the entries that take scratch memory. These entries are also called
      * while the arena is planning. They then allocate their scratch and prepare what they need, but
      * touch no tensor. */
-    unsigned scratch_operations;
+    uint64_t scratch_operations;
 
     /* The activation dtype that goes with weights of `weight_dtype`. bf16 weights go with bf16
      * activations if the processor multiplies bf16, and with f32 activations otherwise. */

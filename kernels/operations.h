@@ -45,7 +45,11 @@
     X(dropout)                                                                                     \
     X(mse)                                                                                         \
     X(sum_squares)                                                                                 \
-    X(adamw)
+    X(adamw)                                                                                       \
+    X(lion)                                                                                        \
+    X(prodigy_sums)                                                                                \
+    X(prodigy)                                                                                     \
+    X(adafactor)
 
 #define ALL_OPERATIONS(X) OPERATIONS(X) TRAINING_OPERATIONS(X)
 
@@ -55,5 +59,8 @@ enum operation {
     ALL_OPERATIONS(OPERATION)
 #undef OPERATION
 };
+
+/* The bit of an operation in a mask. */
+#define OPERATION_BIT(name) (UINT64_C(1) << OPERATION_##name)
 
 #endif

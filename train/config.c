@@ -39,8 +39,15 @@ struct train_field {
 #define NEED(field, when) .needs[0] = { field, when }
 #define ONLY_WITH(flag) NEED(#flag, 1 << true)
 #define ONLY_LORA .needs[1] = { "method", 1 << TRAIN_LORA }
+#define ONLY_ADAPTER(name) NEED("adapter_type", 1 << TRAIN_ADAPTER_##name)
 #define ONLY_PROMPTS NEED("validation_prompts", 1 << true)
 #define ONLY_FP16 NEED("mixed_precision", 1 << TRAIN_PRECISION_FP16)
+#define ONLY_OPTIMIZER(bits) NEED("optimizer", bits)
+#define ONLY_ADAMW ONLY_OPTIMIZER(1 << TRAIN_ADAMW)
+#define ONLY_ADAM ONLY_OPTIMIZER(1 << TRAIN_ADAMW | 1 << TRAIN_PRODIGY)
+#define ONLY_LION ONLY_OPTIMIZER(1 << TRAIN_LION)
+#define ONLY_ADAFACTOR ONLY_OPTIMIZER(1 << TRAIN_ADAFACTOR)
+#define ONLY_PRODIGY ONLY_OPTIMIZER(1 << TRAIN_PRODIGY)
 #define ONLY_SCHEDULE(name) NEED("lr_scheduler", 1 << LEARNING_RATE_##name)
 #define ONLY_WARMUP                                                                                \
     NEED("lr_scheduler", ~(1u << LEARNING_RATE_CONSTANT | 1u << LEARNING_RATE_PIECEWISE_CONSTANT))
@@ -104,7 +111,7 @@ static const struct {
     { "text_encoder_use_attention_mask", "Stable Diffusion's text encoder takes none" },
     { "tokenizer_max_length", "it is the text encoder's" },
     { "class_labels_conditioning", "Stable Diffusion has no class labels" },
-    { "network_module", "method \"lora\" is the one there is" },
+    { "network_module", "adapter_type is \"lora\", \"loha\" or \"lokr\"" },
 };
 
 /* Single values that are not supported. */
@@ -384,6 +391,19 @@ static bool fits(const struct train_config *c, struct error *err) {
         snprintf(text, sizeof(text), "%g", c->lr_warmup_ratio);
         return error_field(err, "lr_warmup_ratio", text, "0 beside lr_warmup_steps");
     }
+    if (c->use_dora && c->dropout > 0) {
+        snprintf(text, sizeof(text), "%g", c->dropout);
+        return error_field(err, "dropout", text,
+            "0 beside use_dora: dropping inputs of DoRA is "
+            "not implemented");
+    }
+    if (c->optimizer == TRAIN_ADAFACTOR && c->method == TRAIN_LORA &&
+        train_config_changes_weights(c))
+        return error_field(err, "optimizer", "adafactor",
+            "\"adamw\", \"lion\" or \"prodigy\" beside %s: Adafactor is not implemented for it",
+            c->use_dora ? "use_dora" : "this adapter_type");
+    if (c->lokr_factor == 0)
+        return error_field(err, "lokr_factor", "0", "-1, or a whole number from 1");
     const double rate = c->learning_rate * parameters_rate_scale(c);
     if (c->lr_scheduler == LEARNING_RATE_POLYNOMIAL && c->lr_end >= rate) {
         snprintf(text, sizeof(text), "%g", c->lr_end);
@@ -422,6 +442,48 @@ static bool texts_fit(const struct train_config *c, struct error *err) {
         return error_field(err, "validation_steps", "0",
             "it or validation_epochs, from 1, beside %s",
             c->validation_prompts.count ? "validation_prompts" : "validation_share");
+    return true;
+}
+
+/* Refuses a field that has a value, with the reason. */
+static bool is_unset(
+    bool has_value, const json_t *json, const char *field, const char *why, struct error *err) {
+    char shown[100];
+    return !has_value ||
+           error_field(err, field,
+               json_describe(json_object_get(json, field), shown, sizeof(shown)), "%s", why);
+}
+
+static bool groups_have_rates(const struct train_config *c) {
+    for (size_t i = 0; i < c->parameter_groups.count; i++)
+        if (!isnan(c->parameter_groups.items[i].learning_rate))
+            return true;
+    return false;
+}
+
+/* The rules for rates: adafactor_relative_step decides them itself, and Prodigy has one for all. */
+static bool rates_fit(const json_t *json, const struct train_config *c, struct error *err) {
+    static const char relative[] = "nothing beside adafactor_relative_step, which sets the rate";
+    const json_t *given = json_object_get(json, "learning_rate");
+    const bool is_given = given && !json_is_null(given);
+    const double text = c->text_encoder_learning_rate;
+    if (c->optimizer == TRAIN_ADAFACTOR && c->adafactor_relative_step)
+        return is_unset(is_given, json, "learning_rate", relative, err) &&
+               is_unset(text > 0, json, "text_encoder_learning_rate", relative, err) &&
+               is_unset(c->scale_lr, json, "scale_lr", relative, err) &&
+               is_unset(c->lr_scheduler != LEARNING_RATE_CONSTANT, json, "lr_scheduler", relative,
+                   err) &&
+               is_unset(groups_have_rates(c), json, "parameter_groups",
+                   "no learning_rate beside adafactor_relative_step, which sets the rate", err);
+    if (c->optimizer == TRAIN_PRODIGY)
+        return is_unset(!is_given, json, "learning_rate",
+                   "a number beside Prodigy, usually 1: it is a factor of the step size that "
+                   "Prodigy finds",
+                   err) &&
+               is_unset(text > 0 && text != c->learning_rate, json, "text_encoder_learning_rate",
+                   "the learning_rate or 0: Prodigy has one rate", err) &&
+               is_unset(groups_have_rates(c), json, "parameter_groups",
+                   "no learning_rate: Prodigy has one rate", err);
     return true;
 }
 
@@ -478,7 +540,8 @@ static bool parse(const json_t *json, struct train_config *out, struct error *er
         return false;
     if (out->alpha == 0)
         out->alpha = (double)out->rank;
-    return adapter_name_check("name", out->name, err) && fits(out, err) && texts_fit(out, err);
+    return adapter_name_check("name", out->name, err) && fits(out, err) && texts_fit(out, err) &&
+           rates_fit(json, out, err);
 }
 
 bool train_config_parse(const json_t *json, struct train_config *out, struct error *err) {
@@ -645,6 +708,11 @@ bool train_config_predicts_v(const struct train_config *config, bool model_does)
     return config->prediction_type == TRAIN_PREDICTION_OF_MODEL
                ? model_does
                : config->prediction_type == TRAIN_PREDICTION_V;
+}
+
+bool train_config_changes_weights(const struct train_config *config) {
+    return config->method == TRAIN_FULL || config->use_dora ||
+           config->adapter_type != TRAIN_ADAPTER_LORA;
 }
 
 enum dtype train_save_dtype(const struct train_config *config) {

@@ -23,12 +23,14 @@
 
 /* Each enum is in the order of its field's words. */
 enum train_method { TRAIN_LORA, TRAIN_FULL };
+enum train_adapter { TRAIN_ADAPTER_LORA, TRAIN_ADAPTER_LOHA, TRAIN_ADAPTER_LOKR };
 enum train_initialization { TRAIN_INIT_GAUSSIAN, TRAIN_INIT_KAIMING };
 enum train_precision { TRAIN_PRECISION_NO, TRAIN_PRECISION_BF16, TRAIN_PRECISION_FP16 };
 enum train_interpolation { TRAIN_LANCZOS, TRAIN_BILINEAR, TRAIN_BICUBIC };
 enum train_prediction { TRAIN_PREDICTION_OF_MODEL, TRAIN_PREDICTION_EPSILON, TRAIN_PREDICTION_V };
 enum train_save_dtype { TRAIN_SAVE_F32, TRAIN_SAVE_F16, TRAIN_SAVE_BF16 };
 enum train_save_format { TRAIN_SAVE_DIFFUSERS, TRAIN_SAVE_KOHYA, TRAIN_SAVE_BOTH };
+enum train_optimizer { TRAIN_ADAMW, TRAIN_LION, TRAIN_ADAFACTOR, TRAIN_PRODIGY };
 enum train_masks { TRAIN_MASKS_RANDOM, TRAIN_MASKS_FILES };
 
 struct train_texts {
@@ -60,15 +62,25 @@ struct train_groups {
     X(INTEGER, seed, .max = 9e15,                                                                  \
         .help = "seeds everything random; random itself if not given, and reported")               \
     /* the adapter */                                                                              \
+    X(WORD, adapter_type, WORDS("lora", "loha", "lokr"), ONLY_LORA,                                \
+        .help = "LoRA, or LyCORIS's LoHa or LoKr")                                                 \
     X(INTEGER, rank, .min = 1, .max = ADAPTER_MAX_RANK, .value = 16, ONLY_LORA,                    \
         .help = "rank of each layer's pair of factors")                                            \
     X(NUMBER, alpha, .max = 1e6, ONLY_LORA,                                                        \
         .help = "the factors' product is scaled by alpha / rank; 0: alpha is the rank")            \
-    X(NUMBER, dropout, .max = 1, .below_max = true, ONLY_LORA,                                     \
+    X(FLAG, use_rslora, ONLY_ADAPTER(LORA), ONLY_LORA,                                             \
+        .help = "scale by alpha / sqrt(rank) instead")                                             \
+    X(FLAG, use_dora, ONLY_ADAPTER(LORA), ONLY_LORA,                                               \
+        .help = "also train a magnitude for each output of a layer (DoRA)")                        \
+    X(INTEGER, lokr_factor, .min = -1, .max = 65536, .value = -1, ONLY_ADAPTER(LOKR), ONLY_LORA,   \
+        .help = "the smaller factor of each dimension; -1: near its root")                         \
+    X(FLAG, lokr_decompose_both, ONLY_ADAPTER(LOKR), ONLY_LORA,                                    \
+        .help = "make a product of the smaller matrix too")                                        \
+    X(NUMBER, dropout, .max = 1, .below_max = true, ONLY_ADAPTER(LORA), ONLY_LORA,                 \
         .help = "share of the adapter's inputs that is dropped")                                   \
     X(TEXTS, target_modules, .texts = "to_q to_k to_v to_out.0", ONLY_LORA,                        \
         .help = "layers of the UNet that get factors, by the ends of their names")                 \
-    X(WORD, init_lora_weights, WORDS("gaussian", "kaiming"), ONLY_LORA,                            \
+    X(WORD, init_lora_weights, WORDS("gaussian", "kaiming"), ONLY_ADAPTER(LORA), ONLY_LORA,        \
         .help = "what the first factors are drawn from")                                           \
     X(FLAG, train_text_encoder, .help = "train the text encoder too")                              \
     X(TEXTS, text_encoder_target_modules, .texts = "q_proj k_proj v_proj out_proj",                \
@@ -102,6 +114,13 @@ struct train_groups {
         .help = "threads that decode pictures ahead")                                              \
     X(NUMBER, caption_dropout, .max = 1,                                                           \
         .help = "share of the captions replaced by the empty one")                                 \
+    X(FLAG, shuffle_caption, .help = "put a caption's tags into another order in each epoch")      \
+    X(INTEGER, keep_tokens, .max = 1000, ONLY_WITH(shuffle_caption),                               \
+        .help = "the first tags, so many, keep their places")                                      \
+    X(TEXT, caption_separator, ONLY_WITH(shuffle_caption),                                         \
+        .help = "stands between a caption's tags; else a comma")                                   \
+    X(TEXT, keep_tokens_separator, ONLY_WITH(shuffle_caption),                                     \
+        .help = "the tags before it keep their places, and those after a second one")              \
     X(WORD, masks, WORDS("random", "files"),                                                       \
         .help = "for inpainting models: random masks, or NAME.mask.png beside each picture")       \
     X(TEXT, instance_prompt, .help = "caption of every picture that has none")                     \
@@ -137,20 +156,50 @@ struct train_groups {
         .help = "overflows before the loss scale falls")                                           \
     X(NUMBER, min_loss_scale, .max = 65536, ONLY_FP16, .help = "the loss scale's minimum")         \
     /* the optimizer */                                                                            \
-    X(WORD, optimizer, WORDS("adamw"), .help = "AdamW as torch has it")                            \
-    X(FLAG, use_8bit_adam, .help = "keep the optimizer's states in 8 bits")                        \
+    X(WORD, optimizer, WORDS("adamw", "lion", "adafactor", "prodigy"),                             \
+        .help = "AdamW as torch has it, Lion, Adafactor or Prodigy")                               \
+    X(FLAG, use_8bit_adam, ONLY_ADAMW, .help = "keep the optimizer's states in 8 bits")            \
     X(NUMBER, learning_rate, .max = 10, .value = 1e-4, .help = "the learning rate")                \
     X(NUMBER, text_encoder_learning_rate, .max = 10, ONLY_WITH(train_text_encoder),                \
         .help = "the text encoder's learning rate; 0: learning_rate")                              \
     X(FLAG, scale_lr, .help = "multiply the learning rates by accumulation steps and batch size")  \
     X(GROUPS, parameter_groups, .help = "learning rates and weight decays of parts of the model")  \
-    X(NUMBER, adam_beta1, .max = 1, .below_max = true, .value = 0.9,                               \
+    X(NUMBER, adam_beta1, .max = 1, .below_max = true, .value = 0.9, ONLY_ADAM,                    \
         .help = "decay of the gradients' mean")                                                    \
-    X(NUMBER, adam_beta2, .max = 1, .below_max = true, .value = 0.999,                             \
+    X(NUMBER, adam_beta2, .max = 1, .below_max = true, .value = 0.999, ONLY_ADAM,                  \
         .help = "decay of the gradients' squares")                                                 \
-    X(NUMBER, adam_epsilon, .max = 1, .above_min = true, .value = 1e-8,                            \
+    X(NUMBER, adam_epsilon, .max = 1, .above_min = true, .value = 1e-8, ONLY_ADAM,                 \
         .help = "added to the divisor")                                                            \
-    X(NUMBER, adam_weight_decay, .max = 10, .value = 1e-2, .help = "weight decay")                 \
+    X(NUMBER, adam_weight_decay, .max = 10, .value = 1e-2,                                         \
+        .help = "weight decay, of every optimizer")                                                \
+    X(NUMBER, lion_beta1, .max = 1, .below_max = true, .value = 0.9, ONLY_LION,                    \
+        .help = "share of the gradients' mean in the step's sign")                                 \
+    X(NUMBER, lion_beta2, .max = 1, .below_max = true, .value = 0.99, ONLY_LION,                   \
+        .help = "decay of the gradients' mean")                                                    \
+    X(FLAG, adafactor_scale_parameter, ONLY_ADAFACTOR,                                             \
+        .help = "multiply the rate by the root mean square of each weight")                        \
+    X(FLAG, adafactor_relative_step, ONLY_ADAFACTOR,                                               \
+        .help = "the rate is 1 / sqrt(step), at most 0.01, in place of learning_rate")             \
+    X(FLAG, adafactor_warmup_init, ONLY_WITH(adafactor_relative_step),                             \
+        .help = "the rate is at most step / 1000000 in place of 0.01")                             \
+    X(NUMBER, adafactor_clip_threshold, .max = 1e9, .above_min = true, .value = 1, ONLY_ADAFACTOR, \
+        .help = "root mean square to which each weight's step is clipped")                         \
+    X(NUMBER, adafactor_decay_rate, .min = -10, .max = 0, .value = -0.8, ONLY_ADAFACTOR,           \
+        .help = "the squares decay by 1 - step^adafactor_decay_rate")                              \
+    X(NUMBER, prodigy_d0, .max = 1, .above_min = true, .value = 1e-6, ONLY_PRODIGY,                \
+        .help = "the first estimate of the step size, d")                                          \
+    X(NUMBER, prodigy_d_coef, .max = 1000, .above_min = true, .value = 1, ONLY_PRODIGY,            \
+        .help = "factor of the estimates of d")                                                    \
+    X(NUMBER, prodigy_growth_rate, .max = 1e9, ONLY_PRODIGY,                                       \
+        .help = "the most by which d is multiplied in a step; 0: no limit")                        \
+    X(NUMBER, prodigy_beta3, .max = 1, .below_max = true, ONLY_PRODIGY,                            \
+        .help = "decay of the sums that give d; 0: the root of adam_beta2")                        \
+    X(FLAG, prodigy_decouple, .value = true, ONLY_PRODIGY,                                         \
+        .help = "weight decay as in AdamW, not added to the gradients")                            \
+    X(FLAG, prodigy_use_bias_correction, .value = true, ONLY_PRODIGY,                              \
+        .help = "Adam's bias correction")                                                          \
+    X(FLAG, prodigy_safeguard_warmup, .value = true, ONLY_PRODIGY,                                 \
+        .help = "leave the learning rate out of the estimates of d")                               \
     X(NUMBER, max_grad_norm, .max = 1e9, .value = 1,                                               \
         .help = "norm to which gradients are clipped; 0: no clipping")                             \
     X(NUMBER, max_grad_value, .max = 1e9,                                                          \
@@ -196,7 +245,7 @@ struct train_groups {
     X(INTEGER, checkpoints_total_limit, .max = 100000,                                             \
         .help = "checkpoints that are kept; 0: all")                                               \
     X(TEXT, resume_from_checkpoint, .help = "\"latest\", or the name of a checkpoint's folder")    \
-    X(WORD, save_format, WORDS("diffusers", "kohya", "both"), ONLY_LORA,                           \
+    X(WORD, save_format, WORDS("diffusers", "kohya", "both"), ONLY_ADAPTER(LORA), ONLY_LORA,       \
         .help = "format of the adapter's file")                                                    \
     X(WORD, save_precision, WORDS("fp32", "fp16", "bf16"),                                         \
         .help = "precision of the saved weights")                                                  \
@@ -265,6 +314,10 @@ json_t *train_config_schema(void);
 /* Returns whether the job trains the model to predict v instead of the noise. `model_does`: the
  * checkpoint predicts v, which is the default for a job without a prediction_type. */
 bool train_config_predicts_v(const struct train_config *config, bool model_does);
+
+/* Returns whether the job changes the weights of its models: a full fine-tune, and adapters other
+ * than plain LoRAs (train/optimizer/products.h). */
+bool train_config_changes_weights(const struct train_config *config);
 
 /* Returns the dtype for save_precision. */
 enum dtype train_save_dtype(const struct train_config *config);

@@ -2,6 +2,8 @@
 
 #include "models/checkpoint/safetensors.h"
 #include "train/optimizer/learning_rate.h"
+#include "train/optimizer/optimizer.h"
+#include "train/optimizer/products.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +11,9 @@
 
 /* --- tensors --- */
 
+#define MODULE_TENSORS_MAX 5
 struct file {
-    struct safetensors_item *items; /* at most three per module; their names and data are owned */
+    struct safetensors_item *items; /* at most five per module; their names and data are owned */
     size_t count;
 };
 
@@ -102,6 +105,12 @@ static char *tensor_name(const struct naming *naming, const char *layer, const c
     return name;
 }
 
+/* proj_in and proj_out are linear layers in the model, but may be convolutions in a file. */
+static bool is_conv_in_file(const struct named_weight *w, const struct adapter_facts *facts) {
+    static const char *const projections[] = { ".proj_in", ".proj_out", NULL };
+    return w->is_conv || (!facts->linear_projection && ends_with_one(w->name, projections));
+}
+
 static bool add_module(struct file *f, enum train_save_format format, const struct parameters *p,
     const struct trained_module *m, const float *values, enum dtype dtype,
     const struct adapter_facts *facts, struct error *err) {
@@ -117,12 +126,10 @@ static bool add_module(struct file *f, enum train_save_format format, const stru
         parameters_plain(m, p->rank, values, down, up);
     else
         error_set(err, ERROR_NO_MEMORY, "no memory for the factors of %s", w->name);
-    /* proj_in and proj_out are linear layers in the model, but may be convolutions in a file. */
-    static const char *const projections[] = { ".proj_in", ".proj_out", NULL };
-    const bool is_conv = w->is_conv ||
-                         (!facts->linear_projection && ends_with_one(w->name, projections));
-    const int rank = is_conv ? 4 : 2;
-    const float alpha = (float)p->alpha;
+    const int rank = is_conv_in_file(w, facts) ? 4 : 2;
+    /* Readers divide this alpha by the rank. For rsLoRA LyCORIS writes it so that they get the
+     * right scale. */
+    const float alpha = (float)(p->scale * (double)p->rank);
     ok = ok &&
          add(f, tensor_name(naming, w->name, naming->down), down, dtype, rank, down_shape, err) &&
          add(f, tensor_name(naming, w->name, naming->up), up, dtype, rank, up_shape, err) &&
@@ -131,6 +138,82 @@ static bool add_module(struct file *f, enum train_save_format format, const stru
     free(down);
     free(up);
     return ok;
+}
+
+/* The tensors of a module of products.h. */
+struct product_file {
+    struct file *file;
+    const struct naming *naming;
+    const struct product_module *module;
+    const float *values;
+    enum dtype dtype;
+    bool is_conv;
+    int64_t side; /* of a kernel */
+};
+
+/* Adds a matrix; of a convolution's weights with 4 dimensions if `is_kernel`. */
+static bool add_matrix(const struct product_file *to, const char *suffix, int64_t at, int64_t rows,
+    int64_t cols, bool is_kernel, struct error *err) {
+    const int64_t side = cols % (to->side * to->side) ? 1 : to->side;
+    const int64_t shape[] = { rows, is_kernel ? cols / (side * side) : cols, side, side };
+    return add(to->file, tensor_name(to->naming, to->module->target->name, suffix), to->values + at,
+        to->dtype, is_kernel ? 4 : 2, shape, err);
+}
+
+/* Adds a factor of LoHa or LoKr, whole or as the products _a and _b. */
+static bool add_factor(const struct product_file *to, const char *name, int number, bool is_kernel,
+    struct error *err) {
+    const struct product_factor *factor = &to->module->factors[number];
+    char a[32], b[32];
+    snprintf(a, sizeof(a), ".%s%d%s", name, number + 1, factor->rank ? "_a" : "");
+    snprintf(b, sizeof(b), ".%s%d_b", name, number + 1);
+    if (!factor->rank)
+        return add_matrix(to, a, factor->a, factor->rows, factor->cols, is_kernel, err);
+    return add_matrix(to, a, factor->a, factor->rows, factor->rank, false, err) &&
+           add_matrix(to, b, factor->b, factor->rank, factor->cols, false, err);
+}
+
+/* Adds down and up of DoRA, and its magnitudes: [n] or [1][n][1][1] in peft, [n][1] or [n][1][1][1]
+ * in LyCORIS. */
+static bool add_dora(const struct product_file *to, bool is_peft, struct error *err) {
+    const struct product_module *m = to->module;
+    const struct product_factor *factor = &m->factors[0];
+    const int64_t n = m->target->n, lycoris[] = { n, 1, 1, 1 }, peft[] = { 1, n, 1, 1 };
+    float *const values = (float *)to->values; /* only read */
+    const struct naming *names = to->naming;
+    const int64_t down[] = { factor->rank, factor->cols / (to->side * to->side), to->side,
+        to->side };
+    const int64_t up[] = { n, factor->rank, 1, 1 };
+    const int rank = to->is_conv ? 4 : 2;
+    return add(to->file, tensor_name(names, m->target->name, names->down), values + factor->b,
+               to->dtype, rank, down, err) &&
+           add(to->file, tensor_name(names, m->target->name, names->up), values + factor->a,
+               to->dtype, rank, up, err) &&
+           add(to->file,
+               tensor_name(
+                   names, m->target->name, is_peft ? ".lora_magnitude_vector" : ".dora_scale"),
+               values + m->magnitude, to->dtype, is_peft && !to->is_conv ? 1 : rank,
+               is_peft && to->is_conv ? peft : lycoris, err);
+}
+
+static bool add_product(struct file *f, enum train_save_format format, const struct products *s,
+    const struct product_module *m, const float *values, enum dtype dtype,
+    const struct adapter_facts *facts, struct error *err) {
+    const bool is_text = m->component == COMPONENT_TEXT_ENCODER;
+    const bool is_lora = s->kind == TRAIN_ADAPTER_LORA;
+    const bool is_peft = is_lora && format != TRAIN_SAVE_KOHYA;
+    const struct product_file to = { f, is_peft ? &diffusers[is_text] : &kohya[is_text], m, values,
+        dtype, is_conv_in_file(m->target, facts),
+        m->target->is_conv && m->target->kind != CONV_1X1 ? 3 : 1 };
+    const float alpha = (float)m->alpha;
+    const char *name = s->kind == TRAIN_ADAPTER_LOHA ? "hada_w" : "lokr_w";
+    const bool is_lokr = s->kind == TRAIN_ADAPTER_LOKR;
+    if (is_lora ? !add_dora(&to, is_peft, err)
+                : !add_factor(&to, name, 0, false, err) ||
+                      !add_factor(&to, name, 1, is_lokr && to.is_conv, err))
+        return false;
+    return is_peft ||
+           add(f, tensor_name(to.naming, m->target->name, ".alpha"), &alpha, dtype, 0, NULL, err);
 }
 
 /* --- metadata --- */
@@ -154,6 +237,10 @@ static void add_peft(json_t *to, const char *component, const struct train_confi
                                                  : json_real(c->alpha),
         "lora_dropout", 0.0, "bias", "none", "init_lora_weights", gaussian, "target_modules",
         list_of(targets));
+    if (c->use_rslora)
+        json_object_set_new(config, "use_rslora", json_true());
+    if (c->use_dora)
+        json_object_set_new(config, "use_dora", json_true());
     const char *key;
     json_t *value;
     json_object_foreach(config, key, value) {
@@ -201,6 +288,27 @@ static const char *python(bool value) {
     return value ? "True" : "False";
 }
 
+/* Adds what LyCORIS takes as arguments, if there is any. */
+static void add_network_args(json_t *to, const struct train_config *c) {
+    static const char *const algos[] = { "lora", "loha", "lokr" };
+    json_t *args = json_object();
+    if (train_config_changes_weights(c))
+        say(args, "algo", "%s", algos[c->adapter_type]);
+    if (c->use_rslora)
+        say(args, "rs_lora", "True");
+    if (c->use_dora)
+        say(args, "dora_wd", "True");
+    if (c->adapter_type == TRAIN_ADAPTER_LOKR) {
+        say(args, "factor", "%lld", (long long)c->lokr_factor);
+        say(args, "decompose_both", "%s", python(c->lokr_decompose_both));
+    }
+    char *text = json_object_size(args) ? json_dumps(args, JSON_SORT_KEYS) : NULL;
+    if (text)
+        say(to, "ss_network_args", "%s", text);
+    free(text);
+    json_decref(args);
+}
+
 static json_t *kohya_metadata(const struct train_config *c, const struct adapter_facts *facts) {
     static const char *const precisions[] = { "no", "bf16", "fp16" };
     json_t *m = json_object();
@@ -211,9 +319,11 @@ static json_t *kohya_metadata(const struct train_config *c, const struct adapter
     say(m, "ss_base_model_version", "%s%s", facts->is_sd2 ? "sd_v2" : "sd_v1",
         train_config_predicts_v(c, facts->v_prediction) ? "_v" : "");
     say(m, "ss_v2", "%s", python(facts->is_sd2));
-    say(m, "ss_network_module", "networks.lora");
+    say(m, "ss_network_module", "%s",
+        train_config_changes_weights(c) ? "lycoris.kohya" : "networks.lora");
     say(m, "ss_network_dim", "%lld", (long long)c->rank);
     say(m, "ss_network_alpha", "%.15g", c->alpha);
+    add_network_args(m, c);
     say(m, "ss_learning_rate", "%.15g", c->learning_rate);
     say(m, "ss_unet_lr", "%.15g", c->learning_rate);
     say(m, "ss_text_encoder_lr", "%.15g",
@@ -222,7 +332,7 @@ static json_t *kohya_metadata(const struct train_config *c, const struct adapter
                                             : c->learning_rate);
     say(m, "ss_lr_scheduler", "%s", learning_rate_names[c->lr_scheduler]);
     say(m, "ss_lr_warmup_steps", "%lld", (long long)c->lr_warmup_steps);
-    say(m, "ss_optimizer", "%s", c->use_8bit_adam ? "AdamW8bit" : "AdamW");
+    say(m, "ss_optimizer", "%s", optimizer_title(c));
     say(m, "ss_max_grad_norm", "%.15g", c->max_grad_norm);
     say(m, "ss_resolution", "(%lld, %lld)", (long long)c->resolution, (long long)c->resolution);
     say(m, "ss_enable_bucket", "%s", python(c->enable_bucket));
@@ -251,14 +361,17 @@ static json_t *kohya_metadata(const struct train_config *c, const struct adapter
 bool save_adapter(const char *path, enum train_save_format format, const struct parameters *p,
     const float *values, const struct train_config *config, const struct adapter_facts *facts,
     struct error *err) {
-    struct file f = { .items = calloc(3 * (p->count ? p->count : 1), sizeof(*f.items)) };
+    const size_t modules = p->products ? p->products->count : p->count;
+    struct file f = { .items = calloc(MODULE_TENSORS_MAX * modules, sizeof(*f.items)) };
     json_t *metadata = format == TRAIN_SAVE_KOHYA ? kohya_metadata(config, facts)
                                                   : diffusers_metadata(config, facts);
     bool ok = (f.items && metadata) ||
               error_set(err, ERROR_NO_MEMORY, "no memory to write an adapter");
-    for (size_t i = 0; ok && i < p->count; i++)
-        ok = add_module(
-            &f, format, p, &p->modules[i], values, train_save_dtype(config), facts, err);
+    for (size_t i = 0; ok && i < modules; i++)
+        ok = p->products ? add_product(&f, format, p->products, &p->products->modules[i], values,
+                               train_save_dtype(config), facts, err)
+                         : add_module(&f, format, p, &p->modules[i], values,
+                               train_save_dtype(config), facts, err);
     ok = ok && safetensors_write(path, f.items, f.count, metadata, err);
     json_decref(metadata);
     file_finish(&f);

@@ -4,6 +4,7 @@
 #include "base/monotonic.h"
 #include "train/data/python_random.h"
 #include "train/optimizer/ema.h"
+#include "train/optimizer/products.h"
 #include "train/trainer_internal.h"
 
 #include <math.h>
@@ -90,13 +91,16 @@ static void count_steps(struct trainer *t) {
 static bool create_parameters(struct trainer *t, struct error *err) {
     const struct trainer_models *m = &t->options.models;
     const bool text = t->config->train_text_encoder;
-    if (t->config->method == TRAIN_LORA)
+    if (!train_config_changes_weights(t->config))
         return parameters_create(m->kernels, t->config, unet_weights(m->unet),
             text ? text_encoder_weights(m->text_encoder) : NULL, &t->generator,
             t->options.is_wanted, t->options.user, &t->parameters, err);
     const struct trained_model unet = { unet_weights(m->unet), m->unet_source };
     const struct trained_model encoder = { text_encoder_weights(m->text_encoder),
         m->text_encoder_source };
+    if (t->config->method == TRAIN_LORA)
+        return products_create(m->kernels, t->config, &unet, text ? &encoder : NULL, &t->generator,
+            &t->parameters, err);
     return parameters_create_full(
         m->kernels, t->config, &unet, text ? &encoder : NULL, &t->parameters, err);
 }
@@ -183,6 +187,8 @@ static bool make_encoded(struct trainer *t, struct error *err) {
     const struct trainer_models *m = &t->options.models;
     const enum encoded_masks masks = c->masks == TRAIN_MASKS_FILES ? ENCODED_MASKS_FILES
                                                                    : ENCODED_MASKS_DRAWN;
+    t->shuffle = (struct shuffle_options){ c->caption_separator, c->keep_tokens_separator,
+        c->keep_tokens };
     return encoded_create(
         &(struct encoded_options){
             .kernels = m->kernels,
@@ -199,6 +205,7 @@ static bool make_encoded(struct trainer *t, struct error *err) {
             .center_crop = c->center_crop,
             .cut_once = c->cache_latents,
             .seed = (uint64_t)c->seed,
+            .shuffle = c->shuffle_caption ? &t->shuffle : NULL,
             .load_models = t->options.load_encoders,
             .user = t->options.user,
         },
@@ -312,8 +319,8 @@ static double scale_of(const struct trainer *t) {
 static bool prepare_batch(struct trainer *t, bool *ready, struct error *err) {
     const int64_t first = t->order.starts[t->batch];
     if (!t->in_batch)
-        batch_begin(t->pictures, t->order.items + first, t->order.starts[t->batch + 1] - first,
-            &t->generator, &t->masks);
+        batch_begin(t->pictures, t->epoch, t->order.items + first,
+            t->order.starts[t->batch + 1] - first, &t->generator, &t->masks);
     t->in_batch = true;
     return batch_fetch(t->pictures, ready, err);
 }
@@ -370,9 +377,10 @@ static bool average_values(struct trainer *t, struct error *err) {
     return host && (values == p->values || parameters_clear_gradients(p, err));
 }
 
-/* Returns the rate at a step of the schedule. */
+/* Returns the rate at a step of the schedule, for the report. */
 static double rate_of(const struct trainer *t, double base, int64_t schedule_step) {
-    return learning_rate_at(&t->schedule, base * parameters_rate_scale(t->config), schedule_step);
+    return optimizer_rate(
+        &t->optimizer, &t->schedule, base * parameters_rate_scale(t->config), schedule_step);
 }
 
 /* Lists the rates of parameter groups that have their own rate. */
@@ -554,7 +562,7 @@ int64_t trainer_steps(const struct trainer *trainer) {
 struct trainer_memory trainer_get_memory(const struct trainer *trainer) {
     return (struct trainer_memory){
         .parameters = parameters_bytes(trainer->parameters),
-        .optimizer = optimizer_measure(trainer->config, trainer->parameters->floats),
+        .optimizer = optimizer_measure(trainer->config, trainer->parameters),
         .pass = pass_bytes(trainer->pass) + held_out_bytes(trainer->held_out),
         .encoded = encoded_get_memory(trainer->encoded),
     };

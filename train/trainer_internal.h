@@ -33,10 +33,11 @@ struct trainer {
     float *average;               /* owned: [parameters->floats]; NULL without EMA */
     struct tape_parameter *taped; /* owned: [parameters_taped_count] */
     bool gradients_lost;          /* parameters_gather overwrote them */
-    struct encoded *encoded;      /* owned */
-    struct batch *pictures;       /* owned: the batch in progress */
-    struct held_out *held_out;    /* owned; NULL: no pictures are held out */
-    int32_t *buckets;             /* owned: the bucket of each picture, from 0 */
+    struct shuffle_options shuffle;
+    struct encoded *encoded;   /* owned */
+    struct batch *pictures;    /* owned: the batch in progress */
+    struct held_out *held_out; /* owned; NULL: no pictures are held out */
+    int32_t *buckets;          /* owned: the bucket of each picture, from 0 */
     int bucket_count;
 
     enum trainer_phase phase;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTS_MAX 8
+#define PARTS_MAX (OPTIMIZER_STATES_MAX + 4)
 
 /* Lists the parts of a checkpoint. `values` is where the values are, or will be read to. */
 static size_t list_parts(const struct trainer *t, float *values, struct noise_generator *generator,
@@ -18,20 +18,10 @@ static size_t list_parts(const struct trainer *t, float *values, struct noise_ge
     const struct optimizer *o = &t->optimizer;
     const struct device_memory *device = p->kernels->memory;
     const size_t bytes = (size_t)p->floats * sizeof(float);
-    const size_t blocks = (size_t)o->small.blocks;
     size_t n = 0;
     out[n++] = (struct checkpoint_part){ "values", values, bytes, device };
-    if (o->eight_bit) {
-        out[n++] = (struct checkpoint_part){ "m", o->small.m, blocks * ADAMW_8BIT_BLOCK, NULL };
-        out[n++] = (struct checkpoint_part){ "v", o->small.v, blocks * ADAMW_8BIT_BLOCK, NULL };
-        out[n++] = (struct checkpoint_part){ "m.largest", o->small.m_largest,
-            blocks * sizeof(float), NULL };
-        out[n++] = (struct checkpoint_part){ "v.largest", o->small.v_largest,
-            blocks * sizeof(float), NULL };
-    } else {
-        out[n++] = (struct checkpoint_part){ "m", o->m, bytes, device };
-        out[n++] = (struct checkpoint_part){ "v", o->v, bytes, device };
-    }
+    for (size_t i = 0; i < o->state_count; i++)
+        out[n++] = o->states[i];
     if (t->average)
         out[n++] = (struct checkpoint_part){ "average", t->average, bytes, NULL };
     out[n++] = (struct checkpoint_part){ "generator", &generator->mt, sizeof(generator->mt), NULL };

@@ -23,7 +23,7 @@ struct training_disk training_disk_of(
     const uint64_t averages = config->use_ema ? numbers * sizeof(float) : 0;
     return (struct training_disk){
         .checkpoint_bytes = numbers * sizeof(float) + averages +
-                            optimizer_measure(config, (int64_t)numbers),
+                            optimizer_measure_most(config, (int64_t)numbers),
         .model_bytes = numbers * dtype_size(train_save_dtype(config)) +
                        (with_text ? 0 : text.bytes) + stats_of(checkpoint, COMPONENT_VAE).bytes,
     };

@@ -94,7 +94,7 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
     const struct scheduler_choice ddpm = { .has_kind = true, .kind = SCHEDULER_DDPM };
     struct scheduler_config config;
     t->borrows_unet = t->options.unet && t->options.dtype == dtype &&
-                      t->options.config->method == TRAIN_LORA;
+                      !train_config_changes_weights(t->options.config);
     if (t->borrows_unet)
         t->unet = t->options.unet;
     if (!training_job_models_fit(t, c, dtype, err) ||

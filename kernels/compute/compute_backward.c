@@ -348,6 +348,12 @@ bool sum_squares_is_right(const struct check *k, const struct sum_squares_args *
            check_output_apart(k, "sums", a->sums, "x", a->x, false);
 }
 
+static bool step_is_right(const struct check *k, double beta1, double beta2, double limit) {
+    if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1))
+        return check_fail(k, "betas are %g and %g, they must be 0 to less than 1", beta1, beta2);
+    return limit >= 0 || check_fail(k, "gradient_limit is %g, it must be 0 or more", limit);
+}
+
 bool adamw_is_right(const struct check *k, const struct adamw_args *a) {
     if (!check_tensor(k, "parameter", a->parameter, 1, TENSOR_MAX_RANK) ||
         !check_dtype(k, "parameter", a->parameter, DTYPE_F32, NULL) ||
@@ -357,15 +363,76 @@ bool adamw_is_right(const struct check *k, const struct adamw_args *a) {
         return false;
     if (a->step < 1)
         return check_fail(k, "step is %lld, the first is 1", (long long)a->step);
-    if (!(a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1))
-        return check_fail(
-            k, "betas are %g and %g, they must be 0 to less than 1", a->beta1, a->beta2);
-    if (!(a->gradient_limit >= 0))
-        return check_fail(k, "gradient_limit is %g, it must be 0 or more", a->gradient_limit);
-    return are_apart(k,
-        (const struct named[]){
-            { "parameter", a->parameter }, { "m", a->m }, { "v", a->v }, { NULL, NULL } },
-        (const struct named[]){ { "gradient", a->gradient }, { NULL, NULL } }, NULL);
+    return step_is_right(k, a->beta1, a->beta2, a->gradient_limit) &&
+           are_apart(k,
+               (const struct named[]){
+                   { "parameter", a->parameter }, { "m", a->m }, { "v", a->v }, { NULL, NULL } },
+               (const struct named[]){ { "gradient", a->gradient }, { NULL, NULL } }, NULL);
+}
+
+bool lion_is_right(const struct check *k, const struct lion_args *a) {
+    return check_tensor(k, "parameter", a->parameter, 1, TENSOR_MAX_RANK) &&
+           check_dtype(k, "parameter", a->parameter, DTYPE_F32, NULL) &&
+           check_like(k, "gradient", a->gradient, "parameter", a->parameter) &&
+           check_like(k, "m", a->m, "parameter", a->parameter) &&
+           step_is_right(k, a->beta1, a->beta2, a->gradient_limit) &&
+           are_apart(k,
+               (const struct named[]){
+                   { "parameter", a->parameter }, { "m", a->m }, { NULL, NULL } },
+               (const struct named[]){ { "gradient", a->gradient }, { NULL, NULL } }, NULL);
+}
+
+bool prodigy_sums_is_right(const struct check *k, const struct prodigy_sums_args *a) {
+    if (!check_tensor(k, "parameter", a->parameter, 1, TENSOR_MAX_RANK) ||
+        !check_dtype(k, "parameter", a->parameter, DTYPE_F32, NULL) ||
+        !check_like(k, "start", a->start, "parameter", a->parameter) ||
+        !check_like(k, "gradient", a->gradient, "parameter", a->parameter) ||
+        !check_like(k, "m", a->m, "parameter", a->parameter) ||
+        !check_like(k, "v", a->v, "parameter", a->parameter) ||
+        !check_like(k, "s", a->s, "parameter", a->parameter) ||
+        !check_tensor(k, "sums", a->sums, 1, 1))
+        return false;
+    const struct tensor want = tensor_1d(NULL, DTYPE_F32, 2);
+    return check_shape(k, "sums", a->sums, &want, "parameter", a->parameter) &&
+           step_is_right(k, a->beta1, a->beta2, a->gradient_limit) &&
+           are_apart(k,
+               (const struct named[]){ { "m", a->m }, { "v", a->v }, { "s", a->s },
+                   { "sums", a->sums }, { NULL, NULL } },
+               (const struct named[]){ { "parameter", a->parameter }, { "start", a->start },
+                   { "gradient", a->gradient }, { NULL, NULL } },
+               NULL);
+}
+
+bool prodigy_is_right(const struct check *k, const struct prodigy_args *a) {
+    return check_tensor(k, "parameter", a->parameter, 1, TENSOR_MAX_RANK) &&
+           check_dtype(k, "parameter", a->parameter, DTYPE_F32, NULL) &&
+           check_like(k, "m", a->m, "parameter", a->parameter) &&
+           check_like(k, "v", a->v, "parameter", a->parameter) &&
+           are_apart(k, (const struct named[]){ { "parameter", a->parameter }, { NULL, NULL } },
+               (const struct named[]){ { "m", a->m }, { "v", a->v }, { NULL, NULL } }, NULL);
+}
+
+bool adafactor_is_right(const struct check *k, const struct adafactor_args *a) {
+    const struct factored_shape *s = &a->shape;
+    if (s->n < 1 || s->k < 1 || s->panel < 1 || (s->side != 1 && (s->side != 3 || s->is_matrix)))
+        return check_fail(k, "shape is %s of %lld x %lld, side %d, panels of %d",
+            s->is_matrix ? "a matrix" : "matrices", (long long)s->n, (long long)s->k, s->side,
+            s->panel);
+    const struct tensor whole = tensor_1d(NULL, DTYPE_F32, factored_floats(s));
+    const struct tensor rows = tensor_1d(NULL, DTYPE_F32, factored_rows(s));
+    const struct tensor cols = tensor_1d(NULL, DTYPE_F32, factored_cols(s));
+    return check_tensor(k, "parameter", a->parameter, 1, 1) &&
+           check_shape(k, "parameter", a->parameter, &whole, "shape", &whole) &&
+           check_like(k, "gradient", a->gradient, "parameter", a->parameter) &&
+           check_tensor(k, "rows", a->rows, 1, 1) &&
+           check_shape(k, "rows", a->rows, &rows, "parameter", a->parameter) &&
+           check_tensor(k, "cols", a->cols, 1, 1) &&
+           check_shape(k, "cols", a->cols, &cols, "parameter", a->parameter) &&
+           step_is_right(k, 0, a->beta2, a->gradient_limit) &&
+           are_apart(k,
+               (const struct named[]){ { "parameter", a->parameter }, { "rows", a->rows },
+                   { "cols", a->cols }, { NULL, NULL } },
+               (const struct named[]){ { "gradient", a->gradient }, { NULL, NULL } }, NULL);
 }
 
 static double low_rank_flops(const struct low_rank_backward_args *a) {

@@ -80,14 +80,13 @@ static void fill_table(void) {
     list_implementations(DTYPE_BF16, implementations[1]);
     table.implementations = cpu_implementations;
     table.lend = cpu_lend;
-    table.scratch_operations = 1u << OPERATION_linear | 1u << OPERATION_conv2d |
-                               1u << OPERATION_group_norm | 1u << OPERATION_attention |
-                               1u << OPERATION_low_rank | 1u << OPERATION_linear_backward |
-                               1u << OPERATION_conv2d_backward |
-                               1u << OPERATION_attention_backward |
-                               1u << OPERATION_group_norm_backward |
-                               1u << OPERATION_layer_norm_backward | 1u << OPERATION_sum_squares |
-                               1u << OPERATION_low_rank_backward;
+    table.scratch_operations = OPERATION_BIT(linear) | OPERATION_BIT(conv2d) |
+                               OPERATION_BIT(group_norm) | OPERATION_BIT(attention) |
+                               OPERATION_BIT(low_rank) | OPERATION_BIT(linear_backward) |
+                               OPERATION_BIT(conv2d_backward) | OPERATION_BIT(attention_backward) |
+                               OPERATION_BIT(group_norm_backward) |
+                               OPERATION_BIT(layer_norm_backward) | OPERATION_BIT(sum_squares) |
+                               OPERATION_BIT(low_rank_backward) | OPERATION_BIT(prodigy_sums);
 }
 
 const struct kernels *kernels_cpu(void) {

@@ -28,6 +28,9 @@ void layers_register(struct kernels *table);
     X(concat_backward)                                                                             \
     X(sum_squares)                                                                                 \
     X(adamw)                                                                                       \
+    X(lion)                                                                                        \
+    X(prodigy_sums)                                                                                \
+    X(prodigy)                                                                                     \
     X(low_rank_backward)
 
 /* The functions that are compiled once per instruction set. The entries of the table use every

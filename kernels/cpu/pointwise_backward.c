@@ -1,4 +1,4 @@
-/* The gradients of elementwise operations, and the optimizer. */
+/* The gradients of elementwise operations, and the optimizers. */
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd.h"
 
@@ -187,5 +187,110 @@ bool NAME(adamw)(const struct adamw_args *args, struct error *err) {
 #pragma omp parallel for if (n >= PARALLEL_MIN)
     for (int64_t piece = 0; piece < pieces; piece++)
         adamw_piece(args, &f, piece * PIECE, piece + 1 < pieces ? (piece + 1) * PIECE : n);
+    return true;
+}
+
+/* The unscaled gradient from i on, clamped if `limit` is not 0. */
+INLINE vf scaled(
+    const struct tensor *gradient, int64_t i, int64_t count, double scale, double limit) {
+    const float most = limit > 0 ? (float)limit : INFINITY;
+    const vf g = load_up_to(gradient->data, DTYPE_F32, i, count) * (float)scale;
+    return vf_max(splat(-most), vf_min(splat(most), g)); /* NaN stays */
+}
+
+static void lion_piece(const struct lion_args *args, int64_t from, int64_t to) {
+    float *p = args->parameter->data, *m = args->m->data;
+    const float beta1 = (float)args->beta1, rest1 = (float)(1.0 - args->beta1);
+    const float beta2 = (float)args->beta2, rest2 = (float)(1.0 - args->beta2);
+    const float keep = (float)(1.0 - args->lr * args->weight_decay), lr = (float)args->lr;
+    for (int64_t i = from; i < to; i += LANES) {
+        const int64_t count = to - i;
+        const vf g = scaled(args->gradient, i, count, args->gradient_scale, args->gradient_limit);
+        const vf mean = load_up_to(m, DTYPE_F32, i, count), way = mean * beta1 + g * rest1;
+        const vf step = choose(way > 0.0f, splat(lr), choose(way < 0.0f, splat(-lr), splat(0.0f)));
+        const vf kept = load_up_to(p, DTYPE_F32, i, count) * keep;
+        store_up_to(m, DTYPE_F32, i, count, false, mean * beta2 + g * rest2);
+        store_up_to(p, DTYPE_F32, i, count, false, kept - step);
+    }
+}
+
+bool NAME(lion)(const struct lion_args *args, struct error *err) {
+    (void)err;
+    const int64_t n = tensor_elements(args->parameter), pieces = (n + PIECE - 1) / PIECE;
+#pragma omp parallel for if (n >= PARALLEL_MIN)
+    for (int64_t piece = 0; piece < pieces; piece++)
+        lion_piece(args, piece * PIECE, piece + 1 < pieces ? (piece + 1) * PIECE : n);
+    return true;
+}
+
+/* sums[0] = the sum of g (start - p), sums[1] = that of |s|, over [from..to). */
+static void prodigy_sums_piece(
+    const struct prodigy_sums_args *args, int64_t from, int64_t to, double sums[2]) {
+    float *m = args->m->data, *v = args->v->data, *s = args->s->data;
+    const float beta1 = (float)args->beta1, to_m = (float)(args->d * (1.0 - args->beta1));
+    const float beta2 = (float)args->beta2;
+    const float to_v = (float)(args->d * args->d * (1.0 - args->beta2));
+    const float beta3 = (float)args->beta3, to_s = (float)args->s_rate;
+    const float decay = (float)args->decay;
+    vd ways = { 0 }, sizes = { 0 };
+    for (int64_t i = from; i < to; i += LANES) {
+        const int64_t count = to - i;
+        const vf p = load_up_to(args->parameter->data, DTYPE_F32, i, count);
+        const vf start = load_up_to(args->start->data, DTYPE_F32, i, count);
+        const vf g = scaled(args->gradient, i, count, args->gradient_scale, args->gradient_limit) +
+                     p * decay;
+        const vf size = load_up_to(s, DTYPE_F32, i, count) * beta3 + g * to_s;
+        ways += __builtin_convertvector(g, vd) * __builtin_convertvector(start - p, vd);
+        sizes += __builtin_convertvector(vf_abs(size), vd);
+        store_up_to(
+            m, DTYPE_F32, i, count, false, load_up_to(m, DTYPE_F32, i, count) * beta1 + g * to_m);
+        store_up_to(v, DTYPE_F32, i, count, false,
+            load_up_to(v, DTYPE_F32, i, count) * beta2 + g * g * to_v);
+        store_up_to(s, DTYPE_F32, i, count, false, size);
+    }
+    sums[0] = sums[1] = 0;
+    for (int i = 0; i < LANES; i++) {
+        sums[0] += ways[i];
+        sums[1] += sizes[i];
+    }
+}
+
+bool NAME(prodigy_sums)(const struct prodigy_sums_args *args, struct error *err) {
+    const int64_t n = tensor_elements(args->parameter), pieces = (n + SUM_PIECE - 1) / SUM_PIECE;
+    double(*parts)[2] = cpu_scratch((size_t)pieces * sizeof(*parts), err);
+    if (!parts || cpu_plans())
+        return parts != NULL;
+#pragma omp parallel for if (pieces > 1)
+    for (int64_t i = 0; i < pieces; i++)
+        prodigy_sums_piece(args, i * SUM_PIECE, i + 1 < pieces ? (i + 1) * SUM_PIECE : n, parts[i]);
+    double all[2] = { 0 };
+    for (int64_t i = 0; i < pieces; i++) {
+        all[0] += parts[i][0];
+        all[1] += parts[i][1];
+    }
+    ((float *)args->sums->data)[0] += (float)all[0];
+    ((float *)args->sums->data)[1] += (float)all[1];
+    return true;
+}
+
+static void prodigy_piece(const struct prodigy_args *args, int64_t from, int64_t to) {
+    float *p = args->parameter->data;
+    const float keep = (float)(1.0 - args->rate * args->weight_decay), rate = (float)args->rate;
+    const float eps = (float)args->eps;
+    for (int64_t i = from; i < to; i += LANES) {
+        const int64_t count = to - i;
+        const vf m = load_up_to(args->m->data, DTYPE_F32, i, count);
+        const vf v = load_up_to(args->v->data, DTYPE_F32, i, count);
+        const vf kept = load_up_to(p, DTYPE_F32, i, count) * keep;
+        store_up_to(p, DTYPE_F32, i, count, false, kept - rate * m / (vf_sqrt(v) + eps));
+    }
+}
+
+bool NAME(prodigy)(const struct prodigy_args *args, struct error *err) {
+    (void)err;
+    const int64_t n = tensor_elements(args->parameter), pieces = (n + PIECE - 1) / PIECE;
+#pragma omp parallel for if (n >= PARALLEL_MIN)
+    for (int64_t piece = 0; piece < pieces; piece++)
+        prodigy_piece(args, piece * PIECE, piece + 1 < pieces ? (piece + 1) * PIECE : n);
     return true;
 }

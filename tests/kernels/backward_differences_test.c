@@ -20,7 +20,7 @@ static float memory[11][MAX];
 static float (*const in)[MAX] = memory, (*const d_in)[MAX] = memory + 4;
 static float *const out = memory[8], *const d_out = memory[9], *const whole = memory[10];
 static struct tensor t[4], d[4], y, dy, wholes;
-static unsigned compared; /* bits 1 << OPERATION_x, compared so far */
+static uint64_t compared; /* OPERATION_BITs, compared so far */
 static double worst_of_all;
 
 /* Points the case's tensors into the block, for the reference or for the path. */
@@ -420,7 +420,9 @@ static void mse(void) {
 
 /* Checks that every training operation was compared, except those that have no gradient. */
 static void every_operation_is_compared(void) {
-    const unsigned others = 1u << OPERATION_sum_squares | 1u << OPERATION_adamw;
+    const uint64_t others = OPERATION_BIT(sum_squares) | OPERATION_BIT(adamw) |
+                            OPERATION_BIT(lion) | OPERATION_BIT(prodigy_sums) |
+                            OPERATION_BIT(prodigy) | OPERATION_BIT(adafactor);
 #define COMPARED(name)                                                                             \
     CHECK((compared | others) >> OPERATION_##name & 1, "%s is compared with no differences", #name);
     TRAINING_OPERATIONS(COMPARED)

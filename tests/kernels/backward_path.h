@@ -12,7 +12,7 @@
 
 static const struct kernels *path_device;
 static struct kernels path;   /* the table under test */
-static unsigned path_entered; /* operations that were called, bits 1 << OPERATION_x */
+static uint64_t path_entered; /* OPERATION_BITs of the operations that were called */
 
 /* The block, and the device's copy of it; on the CPU both are the block itself. */
 static char *path_numbers, *path_copy;
@@ -46,7 +46,7 @@ static bool path_fetch(struct error *err) {
 
 #define ENTRY(name)                                                                                \
     static bool path_##name(const struct name##_args *args, struct error *err) {                   \
-        path_entered |= 1u << OPERATION_##name;                                                    \
+        path_entered |= OPERATION_BIT(name);                                                       \
         return path_send(err) && path_device->name(args, err) && path_fetch(err);                  \
     }
 ALL_OPERATIONS(ENTRY)

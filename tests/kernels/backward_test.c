@@ -1,4 +1,4 @@
-/* Compares training's operations with torch's autograd and AdamW
+/* Compares training's operations with torch's autograd and optimizers
  * (tests/reference/backward_golden.py), for small shapes and on every path (backward_path.h).
  * backward_differences_test.c compares the gradients with the reference's own forward. */
 #include "kernels/compute/compute.h"
@@ -14,7 +14,7 @@
 #define ALLOWED_OF_REFERENCE 1e-6
 
 static float memory[12][MAX];
-static unsigned compared; /* bits 1 << OPERATION_x, compared so far */
+static uint64_t compared; /* OPERATION_BITs, compared so far */
 static double worst_of_all;
 
 /* Does what `stream` does, but returns the tensor on the path. */
@@ -377,6 +377,79 @@ static void training(void) {
     COMPARE(&c, memory[2], golden_adamw_v);
 }
 
+/* In the following, gradients are twice their stream, as in backward_golden.py. */
+static struct tensor next_gradient(float *out, int step, struct tensor shape) {
+    const struct tensor gradient = input(out, 2 + (uint32_t)step, shape);
+    for (int64_t i = 0; i < tensor_elements(&shape); i++)
+        out[i] *= 2;
+    return gradient;
+}
+
+static void lion_and_prodigy(void) {
+    struct compute c = fresh();
+    const struct tensor shape = tensor_1d(NULL, DTYPE_F32, 12);
+    struct tensor parameter = input(memory[0], 1, shape), m = zeros(memory[1], shape);
+    for (int i = 0; i < 3; i++) {
+        const struct tensor gradient = next_gradient(memory[3], i, shape);
+        op_lion(&c, &(struct lion_args){ &parameter, &gradient, &m, 0.01, 0.9, 0.99, 0.1, 1, 0 });
+    }
+    COMPARE(&c, memory[0], golden_lion);
+    COMPARE(&c, memory[1], golden_lion_m);
+
+    const struct tensor start = input(memory[6], 1, shape);
+    float numerator = 0;
+    parameter = input(memory[0], 1, shape);
+    m = zeros(memory[1], shape);
+    struct tensor v = zeros(memory[2], shape), s = zeros(memory[4], shape), sums;
+    for (int i = 0; i < 3; i++) { /* d is 0.5, the rate 0.02, so d lr is 0.01 */
+        const struct tensor gradient = next_gradient(memory[3], i, shape);
+        sums = zeros(memory[5], tensor_1d(NULL, DTYPE_F32, 2));
+        op_prodigy_sums(&c, &(struct prodigy_sums_args){ &parameter, &start, &gradient, &m, &v, &s,
+                                &sums, 0.5, 0.01, 0.9, 0.99, 0.95, 0, 1, 0 });
+        op_prodigy(&c, &(struct prodigy_args){ &parameter, &m, &v, 0.01, 0.5 * 0.01, 0.1 });
+        numerator = 0.95f * numerator + 0.01f * memory[5][0];
+    }
+    memory[5][0] = numerator;
+    COMPARE(&c, memory[0], golden_prodigy);
+    COMPARE(&c, memory[1], golden_prodigy_m);
+    COMPARE(&c, memory[2], golden_prodigy_v);
+    COMPARE(&c, memory[4], golden_prodigy_s);
+    COMPARE(&c, memory[5], golden_prodigy_sums);
+}
+
+/* Converts [n][k][taps] to the order of the buffers, [n][taps][k]. */
+static void turn(float *x, int n, int k, int taps) {
+    float copy[MAX];
+    memcpy(copy, x, sizeof(copy));
+    for (int i = 0; i < n * k * taps; i++)
+        x[(i / (k * taps) * taps + i % taps) * k + i / taps % k] = copy[i];
+}
+
+static void adafactor(struct factored_shape shape) {
+    struct compute c = fresh();
+    const int taps = shape.side * shape.side;
+    const struct tensor flat = tensor_1d(NULL, DTYPE_F32, factored_floats(&shape));
+    struct tensor parameter = input(memory[0], 1, flat);
+    struct tensor rows = zeros(memory[1], tensor_1d(NULL, DTYPE_F32, factored_rows(&shape)));
+    struct tensor cols = zeros(memory[2], tensor_1d(NULL, DTYPE_F32, factored_cols(&shape)));
+    turn(memory[0], (int)shape.n, (int)shape.k, taps);
+    for (int i = 0; i < 3; i++) {
+        const struct tensor gradient = next_gradient(memory[3], i, flat);
+        turn(memory[3], (int)shape.n, (int)shape.k, taps);
+        op_adafactor(&c, &(struct adafactor_args){ &parameter, &gradient, shape, &rows, &cols, 0.1,
+                             1 - pow(i + 1, -0.8), 0.5, 0.1, true, 1, 0 });
+    }
+    if (shape.is_matrix) {
+        COMPARE(&c, memory[0], golden_adafactor_matrix);
+        COMPARE(&c, memory[1], golden_adafactor_matrix_rows);
+        COMPARE(&c, memory[2], golden_adafactor_matrix_cols);
+    } else {
+        COMPARE(&c, memory[0], golden_adafactor_kernels);
+        COMPARE(&c, memory[1], golden_adafactor_kernels_rows);
+        COMPARE(&c, memory[2], golden_adafactor_kernels_cols);
+    }
+}
+
 /* ---- bf16: the results of f32 tensors with equal values, rounded once ---- */
 
 /* Rounds memory[i] to bf16 in place, and returns the same numbers as a bf16 tensor at memory[i +
@@ -472,6 +545,9 @@ int main(int argc, char **argv) {
     LOW_RANK(CONV_1X1, 5, 4, linear);
     LOW_RANK(CONV_3X3_DOWN, 3, 2, down);
     training();
+    lion_and_prodigy();
+    adafactor((struct factored_shape){ 5, 3, 1, 1, true });
+    adafactor((struct factored_shape){ 2, 2, 3, 1, false });
     every_operation_is_compared();
     printf("%s: worst relative error of all %.2g\n", path.name, worst_of_all);
     if (on_reference())

@@ -211,6 +211,38 @@ static void optimizer_refuses(void) {
     REFUSES(adamw, adamw, a.v = &sums, "v is f32 [2], it must be like parameter");
 }
 
+static void other_optimizers_refuse(void) {
+    struct tensor flat = f32_1d(0, 8), gradient = f32_1d(64, 8), m = f32_1d(128, 8);
+    struct tensor v = f32_1d(192, 8), s = f32_1d(256, 8), start = f32_1d(320, 8);
+    struct tensor sums = f32_1d(384, 2);
+    const struct lion_args lion = { &flat, &gradient, &m, 1e-3, 0.9, 0.99, 0, 1, 0 };
+    ACCEPTS(lion, lion, (void)0);
+    REFUSES(lion, lion, a.beta1 = 1, "betas are 1 and 0.99, they must be 0 to less than 1");
+    REFUSES(lion, lion, a.m = &sums, "m is f32 [2], it must be like parameter");
+    REFUSES(lion, lion, a.m = &flat, "overlaps");
+
+    const struct prodigy_sums_args looks = { &flat, &start, &gradient, &m, &v, &s, &sums, 1, 1, 0.9,
+        0.99, 0.99, 0, 1, 0 };
+    ACCEPTS(prodigy_sums, looks, (void)0);
+    REFUSES(prodigy_sums, looks, a.gradient_limit = -1, "gradient_limit is -1");
+    REFUSES(prodigy_sums, looks, a.sums = &m, "sums is f32 [8], it must be f32 [2]");
+    REFUSES(prodigy_sums, looks, a.s = &start, "s (f32 [8]) overlaps start");
+
+    const struct prodigy_args steps = { &flat, &m, &v, 1, 1e-8, 0 };
+    ACCEPTS(prodigy, steps, (void)0);
+    REFUSES(prodigy, steps, a.v = &sums, "v is f32 [2], it must be like parameter");
+    REFUSES(prodigy, steps, a.m = &flat, "overlaps m");
+
+    struct tensor rows = f32_1d(128, 4);
+    const struct adafactor_args adafactor = { &flat, &gradient, { 4, 2, 1, 1, true }, &rows, &sums,
+        1, 0.9, 1, 0, false, 1, 0 };
+    ACCEPTS(adafactor, adafactor, (void)0);
+    REFUSES(adafactor, adafactor, a.shape.n = 5, "parameter is f32 [8], it must be f32 [10]");
+    REFUSES(adafactor, adafactor, a.shape.side = 3, "side 3");
+    REFUSES(adafactor, adafactor, a.rows = &sums, "rows is f32 [2], it must be f32 [4]");
+    REFUSES(adafactor, adafactor, a.beta2 = 1, "betas are 0 and 1");
+}
+
 int main(void) {
     linear_refuses();
     conv2d_refuses();
@@ -219,5 +251,6 @@ int main(void) {
     pointwise_refuses();
     low_rank_refuses();
     optimizer_refuses();
+    other_optimizers_refuse();
     return check_done();
 }

@@ -1,5 +1,6 @@
 """Writes tests/kernels/backward_golden.h: the gradients of each operation by torch's autograd in
-double precision, dropout's mask by the Philox in this file, and AdamW by torch in f32.
+double precision, dropout's mask by the Philox in this file, and optimizers in f32: AdamW by torch, Lion
+by lion-pytorch, Prodigy by prodigyopt, Adafactor by transformers.
 
 Inputs come from the generator of kernels_golden.py; the gradient of every output is stream 9.
 Run from the repository's root: python3 tests/reference/backward_golden.py
@@ -8,6 +9,9 @@ import math
 
 import torch
 import torch.nn.functional as F
+from lion_pytorch import Lion
+from prodigyopt import Prodigy
+from transformers import Adafactor
 
 
 def stream(s, *shape):
@@ -129,6 +133,32 @@ for step in range(3):
 out["adamw"] = parameter.detach()
 out["adamw_m"] = optimizer.state[parameter]["exp_avg"]
 out["adamw_v"] = optimizer.state[parameter]["exp_avg_sq"]
+
+
+def three_steps(make, *shape):
+    """Returns the parameter and the optimizer's state after three steps."""
+    parameter = torch.nn.Parameter(stream(1, *shape).float())
+    optimizer = make([parameter])
+    for step in range(3):
+        parameter.grad = 2 * stream(2 + step, *shape).float()
+        optimizer.step()
+    return parameter.detach(), optimizer.state[parameter], optimizer
+
+
+out["lion"], state, _ = three_steps(lambda p: Lion(p, lr=0.01, betas=(0.9, 0.99), weight_decay=0.1), 12)
+out["lion_m"] = state["exp_avg"]
+# With this d_coef the estimates of d stay below d0, so d is d0 all the time.
+out["prodigy"], state, optimizer = three_steps(
+    lambda p: Prodigy(p, lr=0.02, betas=(0.9, 0.99), beta3=0.95, eps=0.01, weight_decay=0.1, d0=0.5, d_coef=1e-6), 12)
+assert optimizer.param_groups[0]["d"] == 0.5
+for mine, name in (("m", "exp_avg"), ("v", "exp_avg_sq"), ("s", "s")):
+    out["prodigy_" + mine] = state[name]
+out["prodigy_sums"] = torch.tensor([optimizer.param_groups[0][key] for key in ("d_numerator", "d_denom")])
+for name, shape in (("matrix", (5, 3)), ("kernels", (2, 2, 3, 3))):
+    parameter, state, _ = three_steps(
+        lambda p: Adafactor(p, lr=0.1, clip_threshold=0.5, weight_decay=0.1, relative_step=False), *shape)
+    out["adafactor_" + name] = parameter.permute(0, 2, 3, 1) if len(shape) == 4 else parameter
+    out[f"adafactor_{name}_rows"], out[f"adafactor_{name}_cols"] = state["exp_avg_sq_row"], state["exp_avg_sq_col"]
 
 with open("tests/kernels/backward_golden.h", "w") as f:
     f.write("/* Written by tests/reference/backward_golden.py with torch %s. */\n"

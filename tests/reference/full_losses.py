@@ -132,7 +132,7 @@ def run(name, config, posteriors, scaling_factor, nudge):
     torch.manual_seed(SEED)
     accumulation = config.get("gradient_accumulation_steps", 1)
     losses, window, norms = [], [], []
-    for batch, ends in endless(len(CAPTIONS), config, SEED):
+    for _, batch, ends in endless(len(CAPTIONS), config, SEED):
         loss = job.loss(posteriors, batch)
         (loss / accumulation).backward()
         window.append(loss.item())

@@ -3,8 +3,8 @@ for tests/train/trainer_test.c, and how far a rounding of the start moves them.
 
 usage: python tests/reference/train_losses.py [NAME...]     (names of cases; the other cases keep
 their recordings)
-(torch 2.15.0, diffusers 0.42.1, peft 0.21.2; the bundled checkpoint in float32 on the CPU; train_agreement.py
-runs the same loop for longer)
+(torch 2.15.0, diffusers 0.42.1, peft 0.21.2, transformers 5.23.0, lion-pytorch 0.2.5, prodigyopt 1.1.2,
+lycoris-lora 4.1.3; the bundled checkpoint in float32 on the CPU; train_agreement.py runs the same loop for longer)
 
 The loop is that of train_text_to_image_lora.py. All random numbers come from torch's CPU generator:
 manual_seed, the adapter, then for each batch the crops and flips of the pictures, the posterior's
@@ -28,9 +28,14 @@ from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
 from diffusers.optimization import get_polynomial_decay_schedule_with_warmup, get_scheduler
 from diffusers.training_utils import compute_snr
 from peft import LoraConfig
-from transformers import CLIPTextModel, CLIPTokenizer
+from lion_pytorch import Lion
+from lycoris.modules.loha import LohaModule
+from lycoris.modules.lokr import LokrModule
+from prodigyopt import Prodigy
+from transformers import Adafactor, CLIPTextModel, CLIPTokenizer
 
 import small_models
+from captions import shuffle_caption, shuffle_key
 from datasets import random_mask
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -64,10 +69,45 @@ CASES = {
     # the unscaled rate.
     "scaled": {"train_batch_size": 2, "gradient_accumulation_steps": 2, "scale_lr": True,
                "lr_scheduler": "polynomial", "lr_warmup_steps": 3, "lr_power": 2.0, "lr_end": 2e-3},
+    # Lion steps by signs, so with its usual rate, a tenth of AdamW's, and a large decay.
+    "lion": {"train_batch_size": 2, "optimizer": "lion", "learning_rate": 1e-4, "adam_weight_decay": 0.1},
+    # With convolutions, whose kernels have states of their own.
+    "adafactor": {"train_batch_size": 2, "optimizer": "adafactor", "rank": 4, "init_lora_weights": "kaiming",
+                  "target_modules": ["to_q", "to_v", "conv1", "ff.net.2"], "adafactor_clip_threshold": 0.5},
+    "relative": {"train_batch_size": 2, "optimizer": "adafactor", "learning_rate": None, "adam_weight_decay": 0.1,
+                 "adafactor_scale_parameter": True, "adafactor_relative_step": True, "adafactor_decay_rate": -0.7},
+    "relative_warmup": {"train_batch_size": 2, "optimizer": "adafactor", "learning_rate": None,
+                        "adafactor_relative_step": True, "adafactor_warmup_init": True},
+    "prodigy": {"train_batch_size": 2, "optimizer": "prodigy", "learning_rate": 1.0, "lr_scheduler": "cosine",
+                "lr_warmup_steps": 3},
+    "prodigy2": {"train_batch_size": 2, "optimizer": "prodigy", "learning_rate": 1.0, "prodigy_decouple": False,
+                 "prodigy_use_bias_correction": False, "prodigy_safeguard_warmup": False, "prodigy_d0": 1e-5,
+                 "prodigy_d_coef": 2.0, "prodigy_growth_rate": 1.3, "prodigy_beta3": 0.9, "train_text_encoder": True},
+    # Words in place of tags. The scale of rsLoRA is alpha / sqrt(rank) = 2.
+    "shuffled": {"train_batch_size": 2, "rank": 4, "alpha": 4, "use_rslora": True, "shuffle_caption": True,
+                 "caption_separator": " ", "keep_tokens": 1},
+    "shuffled_text": {"train_batch_size": 2, "train_text_encoder": True, "shuffle_caption": True,
+                      "caption_separator": " ", "keep_tokens_separator": " in ", "caption_dropout": 0.2},
+    "dora": {"train_batch_size": 2, "rank": 4, "alpha": 8, "use_dora": True, "gradient_accumulation_steps": 2,
+             "target_modules": ["to_q", "to_v", "conv1", "ff.net.2"]},
+    "dora_text": {"train_batch_size": 2, "rank": 4, "use_dora": True, "init_lora_weights": "kaiming",
+                  "train_text_encoder": True, "target_modules": ["to_k", "to_out.0"]},
+    "loha": {"train_batch_size": 2, "adapter_type": "loha", "rank": 4, "alpha": 2,
+             "target_modules": ["to_q", "to_v", "conv1", "ff.net.2"]},
+    "lokr": {"train_batch_size": 2, "adapter_type": "lokr", "rank": 2, "alpha": 1,
+             "target_modules": ["to_q", "to_v", "conv1", "ff.net.2"]},
+    # Rank 1 is below half of every factor, so all matrices are products.
+    "lokr_both": {"train_batch_size": 2, "adapter_type": "lokr", "rank": 1, "alpha": 0.5, "lokr_factor": 6,
+                  "lokr_decompose_both": True, "target_modules": ["to_q", "to_k", "conv2"]},
+    "lokr_whole": {"train_batch_size": 2, "adapter_type": "lokr", "rank": 64, "lokr_factor": 8,
+                   "target_modules": ["to_q", "conv1"]},
     # The list of train_dreambooth_lora.py; Stable Diffusion has no add_k_proj and add_v_proj.
     "targets": {"train_batch_size": 2, "rank": 4,
                 "target_modules": ["to_k", "to_q", "to_v", "to_out.0", "add_k_proj", "add_v_proj"]},
 }
+
+
+RATED = ("scaled", "relative_warmup", "prodigy2")  # whose rates are recorded
 
 
 def blocks(name, height, width, block, channels):
@@ -107,11 +147,30 @@ def load_unet(config):
     return unet.requires_grad_(False).eval()
 
 
+def add_lycoris(model, config, targets):
+    """Puts LyCORIS's modules on the target layers, in peft's order."""
+    rank, out = config.get("rank", 16), []
+    for name, module in list(model.named_modules()):
+        if not any(name == target or name.endswith("." + target) for target in targets):
+            continue
+        if config["adapter_type"] == "loha":
+            added = LohaModule(name, module, 1.0, rank, config.get("alpha", rank))
+        else:
+            added = LokrModule(name, module, 1.0, rank, config.get("alpha", rank), factor=config.get("lokr_factor", -1),
+                               decompose_both=config.get("lokr_decompose_both", False))
+        added.apply_to()
+        out += [p for p in added.parameters() if p.requires_grad]
+    return out
+
+
 def add_adapter(model, config, targets):
+    if config.get("adapter_type", "lora") != "lora":
+        return add_lycoris(model, config, targets)
     init = {"gaussian": "gaussian", "kaiming": True}[config.get("init_lora_weights", "gaussian")]
     rank = config.get("rank", 16)
     model.add_adapter(LoraConfig(r=rank, lora_alpha=config.get("alpha", rank), init_lora_weights=init,
-                                 target_modules=targets))
+                                 use_rslora=config.get("use_rslora", False),
+                                 use_dora=config.get("use_dora", False), target_modules=targets))
     return [p for p in model.parameters() if p.requires_grad]
 
 
@@ -131,7 +190,7 @@ def ends_window(number, batches, accumulation):
 
 
 def endless(count, config, seed):
-    """Yields (batch, whether the optimizer steps after it) for one epoch after the other,
+    """Yields (epoch, batch, whether the optimizer steps after it) for one epoch after the other,
     without end."""
     size, accumulation = config["train_batch_size"], config.get("gradient_accumulation_steps", 1)
     sampler = SeedableRandomSampler(range(count), data_seed=seed)
@@ -140,7 +199,7 @@ def endless(count, config, seed):
         items = list(sampler)
         batches = [items[i:i + size] for i in range(0, count, size)]
         for number, batch in enumerate(batches):
-            yield batch, ends_window(number, len(batches), accumulation)
+            yield epoch, batch, ends_window(number, len(batches), accumulation)
 
 
 def write(file, record, cases, run_case):
@@ -161,6 +220,29 @@ def write(file, record, cases, run_case):
     print(path.stat().st_size, "bytes")
 
 
+def optimizer_of(groups, config, rate):
+    decay = config.get("adam_weight_decay", 1e-2)
+    kind = config.get("optimizer", "adamw")
+    if kind == "lion":
+        return Lion(groups, lr=rate, betas=(0.9, 0.99), weight_decay=decay)
+    if kind == "adafactor":
+        relative = config.get("adafactor_relative_step", False)
+        groups = [{"params": g["params"]} for g in groups] if relative else groups
+        return Adafactor(groups, lr=None if relative else rate, eps=(1e-30, 1e-3), weight_decay=decay,
+                         clip_threshold=config.get("adafactor_clip_threshold", 1.0),
+                         decay_rate=config.get("adafactor_decay_rate", -0.8), relative_step=relative,
+                         scale_parameter=config.get("adafactor_scale_parameter", False),
+                         warmup_init=config.get("adafactor_warmup_init", False))
+    if kind == "prodigy":
+        return Prodigy(groups, lr=rate, betas=(0.9, 0.999), beta3=config.get("prodigy_beta3"), weight_decay=decay,
+                       decouple=config.get("prodigy_decouple", True),
+                       use_bias_correction=config.get("prodigy_use_bias_correction", True),
+                       safeguard_warmup=config.get("prodigy_safeguard_warmup", True),
+                       d0=config.get("prodigy_d0", 1e-6), d_coef=config.get("prodigy_d_coef", 1.0),
+                       growth_rate=config.get("prodigy_growth_rate", float("inf")))
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay, foreach=False)
+
+
 def schedule_of(optimizer, config, steps):
     lengths = {"num_warmup_steps": config.get("lr_warmup_steps", 0), "num_training_steps": steps}
     if config.get("lr_scheduler") == "polynomial":  # get_scheduler takes no lr_end
@@ -177,7 +259,7 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
     vae = AutoencoderKL.from_pretrained(MODEL / "vae").requires_grad_(False).eval()
     unet = load_unet(config)
     scheduler = DDPMScheduler.from_pretrained(MODEL / "scheduler")
-    rate = 1e-3
+    rate = config.get("learning_rate", 1e-3)
     if config.get("scale_lr"):
         rate *= config["train_batch_size"] * config.get("gradient_accumulation_steps", 1)
     torch.manual_seed(SEED)
@@ -186,15 +268,15 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
                                                               ["to_q", "to_k", "to_v", "to_out.0"])), "lr": rate}]
     if config.get("train_text_encoder"):
         groups.append({"params": add_adapter(text_encoder, config, ["q_proj", "k_proj", "v_proj", "out_proj"]),
-                       "lr": config["text_encoder_learning_rate"]})
+                       "lr": config.get("text_encoder_learning_rate", rate)})
     params = [p for g in groups for p in g["params"]]
     if nudge:
         with torch.no_grad():
             for p in params:
                 p.mul_(1 + nudge)
-    optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.999), eps=1e-8,
-                                  weight_decay=config.get("adam_weight_decay", 1e-2), foreach=False)
-    schedule = schedule_of(optimizer, config, steps)
+    optimizer = optimizer_of(groups, config, rate)
+    relative = config.get("adafactor_relative_step")  # the optimizer has its own rate
+    schedule = None if relative else schedule_of(optimizer, config, steps)
     prior = config.get("with_prior_preservation")
     count = CLASS_COUNT if prior else len(CAPTIONS)
     shape = config.get("_shape", [SIZE, SIZE])
@@ -210,11 +292,15 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
         return text_encoder(ids)[0]
 
     losses, window, norms, rates = [], [], [], []
-    for batch, ends in endless(count, config, SEED):
+    for epoch, batch, ends in endless(count, config, SEED):
         instances, classes = [], []
         for item in batch:
             instance = item % len(CAPTIONS)
-            instances.append((*prepare(instance, shape, config, picture), CAPTIONS[instance]))
+            caption = CAPTIONS[instance]
+            if config.get("shuffle_caption"):
+                caption = shuffle_caption(caption, shuffle_key(SEED, epoch, item), config.get("caption_separator", ","),
+                                          config.get("keep_tokens", 0), config.get("keep_tokens_separator"))
+            instances.append((*prepare(instance, shape, config, picture), caption))
             if prior:
                 classes.append((*prepare(f"class.{item % CLASS_COUNT}", shape, config), CLASS_PROMPT))
         rows = instances + classes
@@ -250,9 +336,12 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
         window.append(loss.item())
         if ends:
             norms.append(torch.nn.utils.clip_grad_norm_(params, config.get("max_grad_norm", 1.0)).item())
-            rates.append(optimizer.param_groups[0]["lr"])
+            group = optimizer.param_groups[0]
             optimizer.step()
-            schedule.step()
+            rates.append(Adafactor._get_lr(group, optimizer.state[params[0]]) if relative else
+                         group["lr"] * group.get("d", 1))  # d: Prodigy's factor, after the step
+            if schedule:
+                schedule.step()
             optimizer.zero_grad()
             losses.append(sum(window) / len(window))
             window = []
@@ -261,11 +350,11 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
     return losses, norms, rates, {"unet": unet, "text_encoder": text_encoder}
 
 
-def run_case(_, config, nudge):
+def run_case(name, config, nudge):
     losses, norms, rates, _ = run(config, nudge)
     return {"config": {k: v for k, v in config.items() if k[0] != "_"},
             "shape": config.get("_shape", [SIZE, SIZE]), "inpainting": config.get("_inpainting", False),
-            "losses": losses, "grad_norms": norms} | ({"rates": rates} if config.get("scale_lr") else {})
+            "losses": losses, "grad_norms": norms} | ({"rates": rates} if name in RATED else {})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 and orders, as torch, diffusers and accelerate compute them, for the tests of train/.
 
 usage: python tests/reference/training.py [NAME...]
-(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, and bitsandbytes 0.50.2 for
+(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, lycoris-lora 4.1.3,
+lion-pytorch 0.2.5, prodigyopt 1.1.2, and bitsandbytes 0.50.2 for
 adamw_8bit only; WarmupLR and DeepSpeed's loss scaler are implemented here as in deepspeed 0.19,
 because that package is not needed for anything else)
 """
@@ -291,35 +292,74 @@ def save_adapter():
                         metadata=json.loads(file.metadata()["lora_adapter_metadata"]))
 
 
+def save_products():
+    """Returns names and shapes of the UNet's tensors, of DoRA as diffusers writes it, and of DoRA, LoHa
+    and LoKr as LyCORIS does."""
+    from lycoris.modules.locon import LoConModule
+    from lycoris.modules.loha import LohaModule
+    from lycoris.modules.lokr import LokrModule
+    unet = small_unet()
+    unet.add_adapter(LoraConfig(r=4, lora_alpha=8, use_dora=True, target_modules=UNET_TARGETS))
+    with tempfile.TemporaryDirectory() as folder:
+        StableDiffusionPipeline.save_lora_weights(folder, unet_lora_layers=get_peft_model_state_dict(unet),
+                                                  **_collate_lora_metadata({"unet": unet}))
+        with safe_open(folder + "/pytorch_lora_weights.safetensors", "pt") as file:
+            cases = [dict(name="dora", tensors={name: list(file.get_tensor(name).shape) for name in file.keys()},
+                          metadata=json.loads(file.metadata()["lora_adapter_metadata"]))]
+    for name, kind, rank, options in (
+            ("dora_kohya", LoConModule, 4, dict(weight_decompose=True)), ("loha", LohaModule, 4, {}),
+            ("lokr", LokrModule, 2, {}), ("lokr_both", LokrModule, 1, dict(factor=6, decompose_both=True)),
+            ("lokr_whole", LokrModule, 64, dict(factor=4))):
+        tensors = {}
+        for layer, module in small_unet().named_modules():
+            if any(layer.endswith("." + target) for target in UNET_TARGETS):
+                added = kind("x", module, 1.0, rank, 8, **options)
+                tensors |= {f"lora_unet_{layer.replace('.', '_')}.{key}": list(value.shape)
+                            for key, value in added.state_dict().items()}
+        cases.append(dict(name=name, tensors=tensors))
+    return cases
+
+
 def gradient(count, step):
     """The same gradients as in tests/train/optimizer_test.c."""
     i = numpy.arange(count)
     return torch.from_numpy((numpy.sin(0.37 * i + 1.7 * step) * (0.02 + 0.03 * (step % 4))).astype(numpy.float32))
 
 
-COUNTS = (400, 208)
+COUNTS, SHAPES = (400, 208), ((25, 16), (16, 13))
 
 
 def optimizer():
+    from lion_pytorch import Lion
+    from prodigyopt import Prodigy
+    from transformers import Adafactor
     cases = []
-    for name, norm, value in (("plain", 0, 0), ("norm", 1.0, 0), ("value", 0, 0.03), ("both", 0.5, 0.01)):
-        groups = [torch.nn.Parameter(torch.from_numpy(numpy.cos(0.1 * numpy.arange(count)).astype(numpy.float32)))
-                  for count in COUNTS]
-        opt = torch.optim.AdamW([{"params": [groups[0]], "lr": 1e-2, "weight_decay": 0.1},
-                                 {"params": [groups[1]], "lr": 3e-3, "weight_decay": 0.0}],
-                                betas=(0.9, 0.99), eps=1e-8)
+    for name, norm, value, make in (
+            ("plain", 0, 0, None), ("norm", 1.0, 0, None), ("value", 0, 0.03, None), ("both", 0.5, 0.01, None),
+            ("lion", 1.0, 0, lambda p: Lion(p, betas=(0.9, 0.99))),
+            ("adafactor", 1.0, 0, lambda p: Adafactor(p, relative_step=False)),
+            ("prodigy", 1.0, 0.03, lambda p: Prodigy([g | {"lr": 1.0} for g in p], betas=(0.9, 0.99), d0=1e-3, d_coef=3.0,
+                                                     use_bias_correction=True, safeguard_warmup=True))):
+        groups = [torch.nn.Parameter(torch.from_numpy(numpy.cos(0.1 * numpy.arange(count)).astype(numpy.float32))
+                                     .reshape(shape)) for count, shape in zip(COUNTS, SHAPES)]
+        described = [{"params": [groups[0]], "lr": 1e-2, "weight_decay": 0.1},
+                     {"params": [groups[1]], "lr": 3e-3, "weight_decay": 0.0}]
+        opt = make(described) if make else torch.optim.AdamW(described, betas=(0.9, 0.99), eps=1e-8)
         schedule = get_scheduler("cosine", opt, num_warmup_steps=2, num_training_steps=12)
         norms = []
         for step in range(12):
-            flat = gradient(sum(COUNTS), step)
-            groups[0].grad, groups[1].grad = flat[:COUNTS[0]].clone(), flat[COUNTS[0]:].clone()
+            # Prodigy gets the same gradient again and again, so that d grows.
+            flat = gradient(sum(COUNTS), 1 if name == "prodigy" else step)
+            for group, part in zip(groups, torch.split(flat, COUNTS)):
+                group.grad = part.reshape(group.shape).clone()
             norms.append(torch.nn.utils.clip_grad_norm_(groups, norm or math.inf).item())
             if value:
                 torch.nn.utils.clip_grad_value_(groups, value)
             opt.step()
             schedule.step()
+        assert name != "prodigy" or opt.param_groups[0]["d"] > 2e-3, opt.param_groups[0]["d"]
         cases.append(dict(name=name, max_grad_norm=norm, max_grad_value=value, norms=norms,
-                          values=torch.cat(groups).detach().double().tolist()))
+                          values=torch.cat([g.flatten() for g in groups]).detach().double().tolist()))
     return cases
 
 
@@ -337,7 +377,8 @@ def adamw_8bit():
                 m=m.tolist(), v=v.tolist(), m_largest=m_largest.double().tolist(), v_largest=v_largest.double().tolist())
 
 
-MAKERS = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, save_adapter, optimizer, adamw_8bit]
+MAKERS = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, save_adapter, save_products, optimizer,
+          adamw_8bit]
 
 
 def write(folder, maker):

@@ -223,6 +223,31 @@ static void the_prediction_type_is_that_of_the_job(const char *path) {
     job.config.prediction_type = TRAIN_PREDICTION_OF_MODEL;
 }
 
+/* alpha 8 and rank 4: a scale of 8 / sqrt(4). Readers of kohya's format divide alpha by the rank;
+ * peft's configuration names use_rslora. */
+static void rslora_has_its_scale(const char *path) {
+    small_job_parameters_finish(&job);
+    job.config = small_job_config(", \"rank\": 4, \"use_rslora\": true");
+    small_job_parameters(&job, 11);
+    for (int format = TRAIN_SAVE_DIFFUSERS; format <= TRAIN_SAVE_KOHYA; format++) {
+        save(path, (enum train_save_format)format);
+        CHECK(read_back(path, 4) == 0, "factors changed");
+        if (format == TRAIN_SAVE_KOHYA)
+            break;
+        char *text = metadata_of(path, "lora_adapter_metadata");
+        json_t *peft = json_loads(text, 0, NULL);
+        CHECK(json_is_true(json_object_get(peft, "unet.use_rslora")) &&
+                  json_is_true(json_object_get(peft, "text_encoder.use_rslora")) &&
+                  json_integer_value(json_object_get(peft, "unet.lora_alpha")) == 8,
+            "%s", text);
+        json_decref(peft);
+        free(text);
+    }
+    says(path, "ss_network_alpha", "8");
+    says(path, "ss_network_args", "{\"rs_lora\": \"True\"}");
+    printf("rsLoRA: a scale of 4 in both formats\n");
+}
+
 static void attention_alone(const char *path, const json_t *recorded) {
     struct safetensors *file;
     struct error err = { 0 };
@@ -274,6 +299,7 @@ int main(int argc, char **argv) {
               strstr(err.message, "/nowhere"),
         "%s", err.message);
     attention_alone(path, json_array_get(cases, 0));
+    rslora_has_its_scale(path);
     json_decref(cases);
     small_job_finish(&job);
     unlink(path);

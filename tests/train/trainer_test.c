@@ -2,7 +2,7 @@
  * (tests/reference/train_losses.py): weights, order of pictures, noise, timesteps, dropped
  * captions, accumulation, schedule, clipping, min-SNR, the text encoder. A second run, with
  * gradient checkpointing, must have the same bits. Jobs with non-finite numbers must fail. On a
- * CUDA device checks only the first few losses of one job.
+ * CUDA device checks only the first few losses of two jobs, one of which changes the weights.
  *
  * usage: trainer_test train_losses.json CHECKPOINT [cuda] */
 #include "kernels/devices.h"
@@ -86,7 +86,8 @@ static struct train_config config_of(const json_t *file, const json_t *fields, b
     json_object_set_new(json, "name", json_string("test"));
     json_object_set_new(json, "dataset", json_string("test"));
     json_object_set(json, "seed", json_object_get(file, "seed"));
-    json_object_set(json, "learning_rate", json_object_get(file, "learning_rate"));
+    if (!json_object_get(json, "learning_rate"))
+        json_object_set(json, "learning_rate", json_object_get(file, "learning_rate"));
     json_object_set_new(json, "max_train_steps", json_integer(STEPS));
     if (checkpointing)
         json_object_set_new(json, "gradient_checkpointing", json_true());
@@ -105,7 +106,38 @@ struct job {
     struct train_source source;
     struct run run;
     struct trainer_options options; /* points into the other members */
+    /* Models of its own, if the job changes their weights. */
+    struct weights unet_weights, text_weights;
+    struct unet *unet;
+    struct text_encoder *text_encoder;
 };
+
+static void drop_own_models(struct job *job) {
+    unet_destroy(job->unet);
+    text_encoder_destroy(job->text_encoder);
+    job->unet = NULL;
+    job->text_encoder = NULL;
+}
+
+/* Loads the job's own models, untouched, if it changes their weights. */
+static void load_own_models(struct job *job) {
+    struct error err = { 0 };
+    struct checkpoint *c = models.rest.checkpoint;
+    const struct kernels *k = models.rest.kernels;
+    if (!train_config_changes_weights(&job->config))
+        return;
+    drop_own_models(job);
+    job->unet_weights = weights_from_checkpoint(c, COMPONENT_UNET, k, DTYPE_F32);
+    job->text_weights = weights_from_checkpoint(c, COMPONENT_TEXT_ENCODER, k, DTYPE_F32);
+    must(unet_create(checkpoint_unet_config(c), &job->unet_weights, &job->unet, &err) &&
+             text_encoder_create(
+                 checkpoint_text_encoder_config(c), &job->text_weights, &job->text_encoder, &err),
+        &err);
+    job->options.models.unet = job->unet;
+    job->options.models.text_encoder = job->text_encoder;
+    job->options.models.unet_source = &job->unet_weights;
+    job->options.models.text_encoder_source = &job->text_weights;
+}
 
 static void job_init(
     struct job *job, const json_t *file, const json_t *record, bool checkpointing) {
@@ -138,6 +170,7 @@ static struct run run_job(
     job_init(&job, file, record, checkpointing);
     job.pictures.expected_max = ahead;
     struct trainer *trainer;
+    load_own_models(&job);
     must(trainer_create(&job.options, &trainer, &err), &err);
     CHECK(trainer_steps(trainer) == STEPS, "%lld steps", (long long)trainer_steps(trainer));
     if (folder) {
@@ -148,6 +181,7 @@ static struct run run_job(
             must(trainer_advance(trainer, &err), &err);
         must(trainer_checkpoint(trainer, folder, &facts, &err), &err);
         trainer_destroy(trainer);
+        load_own_models(&job);
         must(trainer_create(&job.options, &trainer, &err) &&
                  trainer_resume(trainer, folder, &resumed, &err),
             &err);
@@ -167,6 +201,7 @@ static struct run run_job(
     run.foretold = job.pictures.foretold;
     run.left = job.pictures.expected_count;
     trainer_destroy(trainer);
+    drop_own_models(&job);
     train_config_finish(&job.config);
     return run;
 }
@@ -249,21 +284,27 @@ static void check_losses(
     CHECK(norm <= 1e-3, "norms of %s: %g", name, norm);
 }
 
-/* Checks the rate of each step against the reference optimizer's, if recorded. */
-static void check_rates(const char *name, const struct rule_steps *steps, const json_t *rates) {
+/* Checks the rate of each step against the reference optimizer's, if recorded. Prodigy's follow
+ * from sums in f32, so they are compared with a tolerance. */
+static void check_rates(
+    const char *name, const struct rule_steps *steps, const json_t *rates, bool are_sums) {
     double worst = 0;
     for (size_t i = 0; i < json_array_size(rates); i++)
-        worst = fmax(worst, recorded_difference(steps->rates[i], recorded_at(rates, i)));
+        worst = fmax(worst,
+            fabs(steps->rates[i] - recorded_at(rates, i)) / fmax(recorded_at(rates, i), 1e-9));
     if (rates)
         printf("%-7s %zu rates from %g to %g differ by %.2g at most\n", name,
             json_array_size(rates), steps->rates[0], steps->rates[STEPS - 1], worst);
-    CHECK(worst <= 1e-12, "rates of %s: %g", name, worst);
+    CHECK(worst <= (are_sums ? 1e-4 : 1e-12), "rates of %s: %g", name, worst);
 }
 
 static void agrees(const char *name, const json_t *file, const json_t *record) {
     struct run run = run_job(file, record, false, 0, NULL);
     check_losses(name, &run.steps, STEPS, record);
-    check_rates(name, &run.steps, json_object_get(record, "rates"));
+    const char *optimizer = json_string_value(
+        json_object_get(json_object_get(record, "config"), "optimizer"));
+    check_rates(name, &run.steps, json_object_get(record, "rates"),
+        optimizer && strcmp(optimizer, "prodigy") == 0);
     struct run again = run_job(file, record, true, EXPECTED_MAX, NULL);
     if (again.reads)
         printf("%-7s %d of %d pictures are expected before they are read\n", name, again.foretold,
@@ -286,20 +327,20 @@ static void agrees(const char *name, const json_t *file, const json_t *record) {
 }
 
 /* Runs the first steps of a job on the device. */
-static void begins_on_cuda(const char *path, const json_t *file, const struct kernels *cuda) {
+static void begins_on_cuda(const char *name, const json_t *file) {
     struct error err = { 0 };
     struct job job;
     struct trainer *trainer;
-    const json_t *record = json_object_get(json_object_get(file, "cases"), "plain");
-    load_models(path, cuda);
+    const json_t *record = json_object_get(json_object_get(file, "cases"), name);
     job_init(&job, file, record, false);
+    load_own_models(&job);
     must(trainer_create(&job.options, &trainer, &err), &err);
     while (trainer_step(trainer) < CUDA_STEPS)
         must(trainer_advance(trainer, &err), &err);
-    check_losses("plain", &job.run.steps, CUDA_STEPS, record);
+    check_losses(name, &job.run.steps, CUDA_STEPS, record);
     trainer_destroy(trainer);
+    drop_own_models(&job);
     train_config_finish(&job.config);
-    drop_models();
 }
 
 int main(int argc, char **argv) {
@@ -311,8 +352,12 @@ int main(int argc, char **argv) {
     struct error err = { 0 };
     if (argc == 4) {
         cuda = devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err);
-        if (cuda)
-            begins_on_cuda(argv[2], file, cuda);
+        if (cuda) {
+            load_models(argv[2], cuda);
+            begins_on_cuda("plain", file);
+            begins_on_cuda("dora_text", file);
+            drop_models();
+        }
         remove_folder(cache_path);
         json_decref(file);
         return cuda ? check_done() : check_no_device(err.message);

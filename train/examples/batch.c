@@ -13,6 +13,7 @@ struct row {
     int caption;
     struct crop crop;
     struct mask_shape mask;
+    uint64_t shuffle; /* the key of its caption */
 };
 
 struct batch {
@@ -180,9 +181,11 @@ static void begin_expecting(struct batch *b) {
     b->told_next = 0;
 }
 
-void batch_begin(struct batch *b, const int64_t *samples, int64_t count,
+void batch_begin(struct batch *b, int64_t epoch, const int64_t *samples, int64_t count,
     struct noise_generator *generator, struct mt19937 *masks) {
     b->count = draw_rows(b, samples, count, &generator->mt, b->rows);
+    for (int64_t i = 0; i < count; i++)
+        b->rows[i].shuffle = shuffle_key((uint64_t)b->options.config->seed, epoch, samples[i]);
     b->fetched = 0;
     b->plain = false;
     draw_masks(b, masks);
@@ -204,6 +207,10 @@ void batch_begin_plain(
 
 /* --- rows --- */
 
+static bool is_shuffled(const struct batch *b, const struct row *row) {
+    return b->options.config->shuffle_caption && !b->plain && row->item < b->options.source->count;
+}
+
 bool batch_fetch(struct batch *b, bool *done, struct error *err) {
     struct encoded *e = b->options.encoded;
     const struct row *row = &b->rows[b->fetched];
@@ -215,8 +222,8 @@ bool batch_fetch(struct batch *b, bool *done, struct error *err) {
         b, b->rows, b->count, b->told < 2 * b->fetched ? 2 * b->fetched : b->told);
     if (!encoded_picture(
             e, row->item, &row->crop, b->mean + floats, b->log_variance + floats, err) ||
-        !encoded_caption(
-            e, row->item, row->caption, b->context + (size_t)b->fetched * text_bytes, err))
+        !encoded_caption(e, row->item, row->caption, is_shuffled(b, row) ? &row->shuffle : NULL,
+            b->context + (size_t)b->fetched * text_bytes, err))
         return false;
     if (b->options.inpainting &&
         !encoded_masked_picture(e, row->item, &row->crop, drawn ? &row->mask : NULL,

@@ -46,8 +46,8 @@ int64_t batch_rows_max(const struct train_config *config);
 int64_t batch_samples(const struct train_config *config, const struct train_source *source);
 
 /* Begins a batch. `samples` are numbers of samples of an epoch, all of one picture size. `masks` is
- * Python's generator. */
-void batch_begin(struct batch *batch, const int64_t *samples, int64_t count,
+ * Python's generator. The captions of instances are shuffled by epoch and sample. */
+void batch_begin(struct batch *batch, int64_t epoch, const int64_t *samples, int64_t count,
     struct noise_generator *generator, struct mt19937 *masks);
 /* Announces the samples of the next batch_begin, with the generator's current state, so that their
  * pictures can be decoded meanwhile. Call it when all rows are fetched. It has no effect on what is

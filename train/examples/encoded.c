@@ -89,6 +89,11 @@ static size_t moments_bytes(const struct encoded *e, struct encoded_size size, b
     return (2 * latent_floats(e, size) + mask) * sizeof(float);
 }
 
+/* Returns whether captions are encoded in each use. */
+static bool encodes_captions(const struct encoded *e) {
+    return e->options.shuffle && !e->options.ids_only;
+}
+
 /* --- names in the cache --- */
 
 /* Adds the device's kernels to the digest, because other code rounds differently. */
@@ -345,9 +350,27 @@ bool encoded_masked_picture(struct encoded *e, int64_t item, const struct crop *
     return true;
 }
 
-bool encoded_caption(struct encoded *e, int64_t item, int which, void *out, struct error *err) {
+static bool fetch_shuffled(
+    struct encoded *e, const char *text, uint64_t key, void *out, struct error *err) {
+    int32_t *ids = e->options.ids_only ? out : malloc((size_t)e->tokens * sizeof(*ids));
+    char *shuffled = NULL, *cut = NULL;
+    bool ok = ids || error_set(err, ERROR_NO_MEMORY, "no memory for a caption");
+    ok = ok && shuffle_caption(e->options.shuffle, text, key, &shuffled, err) &&
+         tokenizer_encode_padded(
+             e->options.tokenizer, shuffled, (size_t)e->tokens, ids, &cut, err) &&
+         (e->options.ids_only || encode_ids(e, ids, out, err));
+    free(shuffled);
+    free(cut);
+    if (!e->options.ids_only)
+        free(ids);
+    return ok;
+}
+
+bool encoded_caption(
+    struct encoded *e, int64_t item, int which, const uint64_t *key, void *out, struct error *err) {
     const struct train_source *s = e->options.source;
-    return fetch_text(e, s->caption(s->user, item, which), false, out, err);
+    const char *text = s->caption(s->user, item, which);
+    return key ? fetch_shuffled(e, text, *key, out, err) : fetch_text(e, text, false, out, err);
 }
 
 bool encoded_no_caption(struct encoded *e, void *out, struct error *err) {
@@ -427,7 +450,7 @@ bool encoded_advance(struct encoded *e, bool *done, struct error *err) {
     if (*done) {
         free(e->captions);
         e->captions = NULL;
-        e->full = !e->each_time;
+        e->full = !e->each_time && !encodes_captions(e);
         if (e->full) {
             arena_destroy(e->arena);
             e->arena = NULL;
@@ -444,16 +467,16 @@ static int by_text(const void *a, const void *b) {
 
 static bool list_captions(struct encoded *e, struct error *err) {
     const struct train_source *s = e->options.source;
-    const int64_t all = train_source_all(s);
+    const int64_t all = train_source_all(s), first = e->options.shuffle ? s->count : 0;
     size_t count = 1, kept = 0;
-    for (int64_t i = 0; i < all; i++)
+    for (int64_t i = first; i < all; i++)
         count += (size_t)s->captions(s->user, i);
     e->captions = malloc(count * sizeof(*e->captions));
     if (!e->captions)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %zu captions", count);
     size_t at = 0;
     e->captions[at++] = "";
-    for (int64_t i = 0; i < all; i++)
+    for (int64_t i = first; i < all; i++)
         for (int which = s->captions(s->user, i); which--;)
             e->captions[at++] = s->caption(s->user, i, which);
     qsort(e->captions, count, sizeof(*e->captions), by_text);
@@ -462,6 +485,20 @@ static bool list_captions(struct encoded *e, struct error *err) {
             e->captions[kept++] = e->captions[i];
     e->caption_count = kept;
     return true;
+}
+
+/* Takes the memory for what is encoded in each use. */
+static bool plan_each_time(struct encoded *e, struct encoded_size largest, struct error *err) {
+    struct picture_call picture = call_for(e, largest, NULL);
+    struct caption_call caption = { .text_encoder = e->options.text_encoder, .tokens = e->tokens };
+    struct compute c = { .kernels = e->options.kernels };
+    if (!e->each_time && !encodes_captions(e))
+        return true;
+    if (!arena_create(e->options.kernels->memory, &e->arena, err))
+        return false;
+    c.arena = e->arena;
+    return (!e->each_time || compute_plan(&c, run_vae, &picture, err)) &&
+           (!encodes_captions(e) || compute_plan(&c, run_text_encoder, &caption, err));
 }
 
 /* Adds up the sizes of all pictures, and allocates room for the largest. */
@@ -490,14 +527,7 @@ static bool measure_pictures(struct encoded *e, struct error *err) {
     e->moments = malloc(e->moments_bytes);
     if (!e->moments)
         return error_set(err, ERROR_NO_MEMORY, "no memory for an encoded picture");
-    struct picture_call call = call_for(e, largest, NULL);
-    struct compute c = { .kernels = e->options.kernels };
-    if (!e->each_time)
-        return true;
-    if (!arena_create(e->options.kernels->memory, &e->arena, err))
-        return false;
-    c.arena = e->arena;
-    return compute_plan(&c, run_vae, &call, err);
+    return plan_each_time(e, largest, err);
 }
 
 bool encoded_create(
@@ -536,7 +566,7 @@ void encoded_destroy(struct encoded *encoded) {
 struct encoded_memory encoded_get_memory(const struct encoded *e) {
     return (struct encoded_memory){
         .host = e->moments_bytes + (e->captions ? e->caption_count * sizeof(*e->captions) : 0),
-        .device = e->each_time ? arena_reserved_bytes(e->arena) : 0,
+        .device = e->each_time || encodes_captions(e) ? arena_reserved_bytes(e->arena) : 0,
         .disk = e->disk,
     };
 }

@@ -6,7 +6,7 @@
  * derived from everything that the result depends on: the picture's bytes, its size, crop and flip,
  * its mask, the text's tokens, the models' weights and the code that computes. Host memory holds
  * one picture. Pictures that are cropped anew each time, or masked at random, are encoded each time
- * and not kept.
+ * and not kept, and so are shuffled captions.
  *
  * Only the thread that computes may call these functions. */
 #ifndef TRAIN_EXAMPLES_ENCODED_H
@@ -16,6 +16,7 @@
 #include "models/tokenizer/tokenizer.h"
 #include "models/vae.h"
 #include "train/data/mask.h"
+#include "train/examples/shuffle.h"
 #include "train/examples/source.h"
 
 enum encoded_masks {
@@ -38,6 +39,7 @@ struct encoded_options {
     bool center_crop; /* larger pictures: crop to the middle; false: to a random part */
     bool cut_once;    /* draw the random part once per picture, from `seed` */
     uint64_t seed;
+    const struct shuffle_options *shuffle; /* of the captions to train on; NULL: they are not */
     /* Loads the models' weights again. They may be dropped when everything is in the cache, and are
      * needed again if entries disappear. NULL: they are never dropped. */
     bool (*load_models)(void *user, struct error *err);
@@ -98,9 +100,10 @@ bool encoded_masked_picture(struct encoded *encoded, int64_t item, const struct 
     struct error *err) __attribute__((warn_unused_result));
 
 /* Return caption number `which`, or the empty caption: [tokens][hidden_size] in the text encoder's
- * activation dtype, or i32 [tokens]. */
-bool encoded_caption(struct encoded *encoded, int64_t item, int which, void *out, struct error *err)
-    __attribute__((warn_unused_result));
+ * activation dtype, or i32 [tokens]. `key`: the caption is shuffled with this key; NULL: as it
+ * is. */
+bool encoded_caption(struct encoded *encoded, int64_t item, int which, const uint64_t *key,
+    void *out, struct error *err) __attribute__((warn_unused_result));
 bool encoded_no_caption(struct encoded *encoded, void *out, struct error *err)
     __attribute__((warn_unused_result));
 size_t encoded_caption_bytes(const struct encoded *encoded);

@@ -1,9 +1,10 @@
 #include "train/optimizer/adamw_8bit.h"
 
+#include "train/optimizer/optimizer_kind.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int by_value(const void *a, const void *b) {
     const float x = *(const float *)a, y = *(const float *)b;
@@ -40,29 +41,6 @@ static void fill_maps(void) {
     adamw_8bit_map(true, maps[1]);
 }
 
-bool adamw_8bit_init(struct adamw_8bit *s, int64_t blocks, struct error *err) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, fill_maps);
-    const size_t count = blocks > 0 ? (size_t)blocks : 1;
-    *s = (struct adamw_8bit){ .blocks = blocks,
-        .m = calloc(count, ADAMW_8BIT_BLOCK),
-        .v = calloc(count, ADAMW_8BIT_BLOCK),
-        .m_largest = calloc(count, sizeof(float)),
-        .v_largest = calloc(count, sizeof(float)) };
-    if (s->m && s->v && s->m_largest && s->v_largest)
-        return true;
-    adamw_8bit_finish(s);
-    return error_set(err, ERROR_NO_MEMORY, "no memory for the optimizer's states in 8 bits");
-}
-
-void adamw_8bit_finish(struct adamw_8bit *s) {
-    free(s->m);
-    free(s->v);
-    free(s->m_largest);
-    free(s->v_largest);
-    *s = (struct adamw_8bit){ 0 };
-}
-
 /* Returns the index of the map's number that is nearest to x. */
 static uint8_t nearest(const float map[256], float x) {
     int low = 0, high = 255;
@@ -85,8 +63,8 @@ static void store(
         places[i] = nearest(map, *largest > 0 ? values[i] / *largest : 0);
 }
 
-static void step_block(struct adamw_8bit *s, int64_t block, float *p, const float *g, int count,
-    const struct adamw_8bit_step *a) {
+static void step_block(const struct adamw_8bit *s, int64_t block, float *p, const float *g,
+    int count, const struct adamw_8bit_step *a) {
     uint8_t *m_places = s->m + block * ADAMW_8BIT_BLOCK,
             *v_places = s->v + block * ADAMW_8BIT_BLOCK;
     const float beta1 = (float)a->beta1, rest1 = (float)(1 - a->beta1);
@@ -107,9 +85,15 @@ static void step_block(struct adamw_8bit *s, int64_t block, float *p, const floa
     store(maps[0], v, count, v_places, &s->v_largest[block]);
 }
 
-void adamw_8bit_step(struct adamw_8bit *s, int64_t block, float *parameters, const float *gradients,
-    int64_t count, const struct adamw_8bit_step *step) {
-    const int64_t blocks = (count + ADAMW_8BIT_BLOCK - 1) / ADAMW_8BIT_BLOCK;
+static int64_t blocks_of(int64_t count) {
+    return (count + ADAMW_8BIT_BLOCK - 1) / ADAMW_8BIT_BLOCK;
+}
+
+void adamw_8bit_step(const struct adamw_8bit *s, int64_t block, float *parameters,
+    const float *gradients, int64_t count, const struct adamw_8bit_step *step) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const int64_t blocks = blocks_of(count);
+    pthread_once(&once, fill_maps);
 #pragma omp parallel for
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t at = b * ADAMW_8BIT_BLOCK;
@@ -118,3 +102,42 @@ void adamw_8bit_step(struct adamw_8bit *s, int64_t block, float *parameters, con
             left < ADAMW_8BIT_BLOCK ? (int)left : ADAMW_8BIT_BLOCK, step);
     }
 }
+
+/* --- the entry of the table --- */
+
+/* Each range begins with a block of its own. */
+static bool add_states(struct optimizer *o, struct error *err) {
+    int64_t blocks = 0;
+    for (size_t i = 0; i < o->parameters->range_count; i++)
+        blocks += blocks_of(o->parameters->ranges[i].count);
+    const size_t places = (size_t)blocks * ADAMW_8BIT_BLOCK;
+    const size_t largest = (size_t)blocks * sizeof(float);
+    return optimizer_add_state(o, "m", places, true, err) &&
+           optimizer_add_state(o, "v", places, true, err) &&
+           optimizer_add_state(o, "m.largest", largest, true, err) &&
+           optimizer_add_state(o, "v.largest", largest, true, err);
+}
+
+static void step(struct optimizer *o, const struct parameter_range *r, float *own,
+    const struct optimizer_now *now) {
+    const struct train_config *c = o->config;
+    const struct adamw_8bit states = { o->states[0].data, o->states[1].data, o->states[2].data,
+        o->states[3].data };
+    adamw_8bit_step(&states, o->cursor.blocks, own, o->parameters->gradients + r->at, r->count,
+        &(struct adamw_8bit_step){
+            .lr = learning_rate_at(now->schedule, r->learning_rate, now->schedule_step),
+            .beta1 = c->adam_beta1,
+            .beta2 = c->adam_beta2,
+            .eps = c->adam_epsilon,
+            .weight_decay = r->weight_decay,
+            .gradient_scale = now->scale,
+            .step = o->steps,
+            .gradient_limit = c->max_grad_value });
+    o->cursor.blocks += blocks_of(r->count);
+}
+
+const struct optimizer_kind optimizer_adamw_8bit = { .title = "AdamW8bit",
+    .bytes_each = 2,
+    .on_host_only = true,
+    .add_states = add_states,
+    .step = step };

@@ -15,16 +15,11 @@
 
 #define ADAMW_8BIT_BLOCK 256
 
-/* The states of `blocks` blocks. A zeroed struct can be finished. */
+/* The states, borrowed; zeros at the beginning. */
 struct adamw_8bit {
-    uint8_t *m, *v; /* owned: 256 per block, indices into the signed and unsigned map */
-    float *m_largest, *v_largest; /* owned: one per block */
-    int64_t blocks;
+    uint8_t *m, *v;               /* 256 per block, indices into the signed and unsigned map */
+    float *m_largest, *v_largest; /* one per block */
 };
-
-bool adamw_8bit_init(struct adamw_8bit *states, int64_t blocks, struct error *err)
-    __attribute__((warn_unused_result));
-void adamw_8bit_finish(struct adamw_8bit *states);
 
 struct adamw_8bit_step {
     double lr, beta1, beta2, eps, weight_decay, gradient_scale;
@@ -32,7 +27,7 @@ struct adamw_8bit_step {
     double gradient_limit; /* gradients are clipped to +-limit; 0: no clipping */
 };
 /* Steps `count` parameters, whose states begin at block `block`. */
-void adamw_8bit_step(struct adamw_8bit *states, int64_t block, float *parameters,
+void adamw_8bit_step(const struct adamw_8bit *states, int64_t block, float *parameters,
     const float *gradients, int64_t count, const struct adamw_8bit_step *step);
 
 /* Fills in a map, ascending, as bitsandbytes' create_dynamic_map does. */

@@ -1,78 +1,106 @@
 #include "train/optimizer/optimizer.h"
 
-#include <math.h>
+#include "train/optimizer/optimizer_kind.h"
 
-static int64_t blocks_of(int64_t count) {
-    return (count + ADAMW_8BIT_BLOCK - 1) / ADAMW_8BIT_BLOCK;
+#include <math.h>
+#include <stdlib.h>
+
+static const struct optimizer_kind *const kinds[] = { [TRAIN_ADAMW] = &optimizer_adamw,
+    [TRAIN_LION] = &optimizer_lion,
+    [TRAIN_ADAFACTOR] = &optimizer_adafactor,
+    [TRAIN_PRODIGY] = &optimizer_prodigy };
+
+static const struct optimizer_kind *kind_of(const struct train_config *config) {
+    return config->use_8bit_adam ? &optimizer_adamw_8bit : kinds[config->optimizer];
 }
 
-static struct tensor whole(const struct parameters *p, float *buffer, int64_t at, int64_t count) {
-    struct tensor t = tensor_1d(buffer + at, DTYPE_F32, count);
-    t.device = p->kernels->device;
+const char *optimizer_title(const struct train_config *config) {
+    return kind_of(config)->title;
+}
+
+/* --- states --- */
+
+struct tensor optimizer_floats(const struct optimizer *o, void *buffer, int64_t at, int64_t count) {
+    struct tensor t = tensor_1d((float *)buffer + at, DTYPE_F32, count);
+    t.device = o->parameters->kernels->device;
     return t;
+}
+
+struct tensor optimizer_state_of(
+    const struct optimizer *o, size_t state, const struct parameter_range *r) {
+    return optimizer_floats(o, o->states[state].data, r->at, r->count);
+}
+
+struct tensor optimizer_gradients_of(const struct optimizer *o, const struct parameter_range *r) {
+    return optimizer_floats(o, o->parameters->gradients, r->at, r->count);
+}
+
+bool optimizer_add_state(
+    struct optimizer *o, const char *name, size_t bytes, bool on_host, struct error *err) {
+    const struct device_memory *memory = o->parameters->kernels->memory;
+    struct checkpoint_part *state = &o->states[o->state_count];
+    *state = (struct checkpoint_part){ name, NULL, bytes, on_host ? NULL : memory };
+    if (on_host)
+        state->data = calloc(1, bytes);
+    if (on_host ? !state->data : !memory->alloc(MEMORY_WEIGHTS, bytes, &state->data, err))
+        return on_host && error_set(err, ERROR_NO_MEMORY, "no memory for an optimizer's %s", name);
+    o->state_count++;
+    return on_host || memory->zero(state->data, bytes, err);
+}
+
+bool optimizer_add_floats(struct optimizer *o, const char *name, struct error *err) {
+    return optimizer_add_state(o, name, (size_t)o->parameters->floats * sizeof(float), false, err);
 }
 
 static void sum_squares(struct compute *c, void *user) {
     const struct optimizer *o = user;
-    const struct tensor x = whole(
-        o->parameters, o->parameters->gradients, 0, o->parameters->floats);
-    struct tensor sums = whole(o->parameters, o->sums, 0, 2);
+    const struct tensor x = optimizer_floats(o, o->parameters->gradients, 0, o->parameters->floats);
+    struct tensor sums = optimizer_floats(o, o->sums, 0, 2);
     op_sum_squares(c, &(struct sum_squares_args){ .x = &x, .sums = &sums });
-}
-
-static bool make_states(struct optimizer *o, struct error *err) {
-    const struct parameters *p = o->parameters;
-    const struct device_memory *memory = p->kernels->memory;
-    const size_t bytes = (size_t)p->floats * sizeof(float);
-    if (o->eight_bit) {
-        int64_t blocks = 0;
-        for (size_t i = 0; i < p->range_count; i++)
-            blocks += blocks_of(p->ranges[i].count);
-        return adamw_8bit_init(&o->small, blocks, err);
-    }
-    return memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&o->m, err) &&
-           memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&o->v, err) &&
-           memory->zero(o->m, bytes, err) && memory->zero(o->v, bytes, err);
 }
 
 bool optimizer_init(struct optimizer *o, const struct train_config *config,
     struct parameters *parameters, struct error *err) {
     const struct kernels *kernels = parameters->kernels;
-    *o = (struct optimizer){ .parameters = parameters,
-        .compute = { .kernels = kernels },
-        .beta1 = config->adam_beta1,
-        .beta2 = config->adam_beta2,
-        .eps = config->adam_epsilon,
-        .max_grad_norm = config->max_grad_norm,
-        .max_grad_value = config->max_grad_value,
-        .eight_bit = config->use_8bit_adam };
-    if (o->eight_bit && kernels->device != DEVICE_CPU)
+    *o = (struct optimizer){ .kind = kind_of(config),
+        .config = config,
+        .parameters = parameters,
+        .compute = { .kernels = kernels } };
+    if (o->kind->on_host_only && kernels->device != DEVICE_CPU)
         return error_set(err, ERROR_UNSUPPORTED,
             "use_8bit_adam: 8-bit states are stepped on the CPU only, and this job runs on a GPU");
     bool ok = arena_create(kernels->memory, &o->compute.arena, err) &&
               kernels->memory->alloc(MEMORY_WEIGHTS, 2 * sizeof(float), (void **)&o->sums, err) &&
-              make_states(o, err) && compute_plan(&o->compute, sum_squares, o, err);
+              o->kind->add_states(o, err) && compute_plan(&o->compute, sum_squares, o, err);
     if (!ok)
         optimizer_finish(o);
     return ok;
 }
 
 void optimizer_finish(struct optimizer *o) {
-    if (o->parameters) {
-        const struct device_memory *memory = o->parameters->kernels->memory;
-        const size_t bytes = (size_t)o->parameters->floats * sizeof(float);
-        memory->release(MEMORY_WEIGHTS, o->m, bytes);
-        memory->release(MEMORY_WEIGHTS, o->v, bytes);
-        memory->release(MEMORY_WEIGHTS, o->sums, 2 * sizeof(float));
+    for (size_t i = 0; i < o->state_count; i++) {
+        const struct checkpoint_part *state = &o->states[i];
+        if (state->memory)
+            state->memory->release(MEMORY_WEIGHTS, state->data, state->bytes);
+        else
+            free(state->data);
     }
+    if (o->parameters)
+        o->parameters->kernels->memory->release(MEMORY_WEIGHTS, o->sums, 2 * sizeof(float));
     arena_destroy(o->compute.arena);
-    adamw_8bit_finish(&o->small);
     *o = (struct optimizer){ 0 };
 }
 
-size_t optimizer_measure(const struct train_config *config, int64_t floats) {
-    return (size_t)floats * (config->use_8bit_adam ? 2 : 2 * sizeof(float));
+size_t optimizer_measure(const struct train_config *config, const struct parameters *p) {
+    const struct optimizer_kind *kind = kind_of(config);
+    return kind->measure ? kind->measure(p) : optimizer_measure_most(config, p->floats);
 }
+
+size_t optimizer_measure_most(const struct train_config *config, int64_t floats) {
+    return (size_t)floats * kind_of(config)->bytes_each;
+}
+
+/* --- a step --- */
 
 static bool failed(const struct compute *c, struct error *err) {
     if (compute_ok(c))
@@ -82,72 +110,50 @@ static bool failed(const struct compute *c, struct error *err) {
     return true;
 }
 
-/* Steps one range, whose values are `own`. Advances *block, the index into the 8-bit states. */
-static void step_range(struct optimizer *o, const struct parameter_range *r, float *own, double lr,
-    double scale, int64_t *block) {
+/* Visits each range of values that only the model holds: takes each weight's values from the model
+ * and, if they are changed, puts them back. */
+static bool visit_weights(struct optimizer *o, optimizer_visit *visit, bool changes,
+    const struct optimizer_now *now, struct error *err) {
     struct parameters *p = o->parameters;
-    if (o->eight_bit) {
-        adamw_8bit_step(&o->small, *block, own, p->gradients + r->at, r->count,
-            &(struct adamw_8bit_step){ lr, o->beta1, o->beta2, o->eps, r->weight_decay, scale,
-                o->steps, o->max_grad_value });
-        *block += blocks_of(r->count);
-        return;
-    }
-    struct tensor values = whole(p, own, 0, r->count);
-    const struct tensor gradients = whole(p, p->gradients, r->at, r->count);
-    struct tensor m = whole(p, o->m, r->at, r->count), v = whole(p, o->v, r->at, r->count);
-    op_adamw(&o->compute, &(struct adamw_args){ .parameter = &values,
-                              .gradient = &gradients,
-                              .m = &m,
-                              .v = &v,
-                              .lr = lr,
-                              .beta1 = o->beta1,
-                              .beta2 = o->beta2,
-                              .eps = o->eps,
-                              .weight_decay = r->weight_decay,
-                              .gradient_scale = scale,
-                              .step = o->steps,
-                              .gradient_limit = o->max_grad_value });
-}
-
-static bool step_ranges(struct optimizer *o, const struct learning_rate *schedule,
-    int64_t schedule_step, double scale, struct error *err) {
-    struct parameters *p = o->parameters;
-    int64_t block = 0;
-    for (size_t i = 0; i < p->range_count; i++) {
-        const struct parameter_range *r = &p->ranges[i];
-        step_range(o, r, p->values + r->at,
-            learning_rate_at(schedule, r->learning_rate, schedule_step), scale, &block);
-    }
-    return !failed(&o->compute, err) && parameters_scatter(p, err);
-}
-
-/* The variant of step_ranges for values that only the model holds (p->values is NULL): takes each
- * weight's values from the model, steps them and puts them back. */
-static bool step_weights(struct optimizer *o, const struct learning_rate *schedule,
-    int64_t schedule_step, double scale, struct error *err) {
-    struct parameters *p = o->parameters;
-    int64_t block = 0;
     for (size_t i = 0; i < p->weight_count; i++) {
         const struct trained_weight *w = &p->weights[i];
         float *own = parameters_take(p, w, err);
         if (!own)
             return false;
-        for (size_t k = w->first_range; k < w->first_range + w->range_count; k++) {
-            const struct parameter_range *r = &p->ranges[k];
-            step_range(o, r, own + (r->at - w->at),
-                learning_rate_at(schedule, r->learning_rate, schedule_step), scale, &block);
-        }
-        if (failed(&o->compute, err) || !parameters_put(p, w, own, err))
+        for (size_t k = w->first_range; k < w->first_range + w->range_count; k++)
+            visit(o, &p->ranges[k], own + (p->ranges[k].at - w->at), now);
+        if (failed(&o->compute, err) || (changes && !parameters_put(p, w, own, err)))
             return false;
     }
     return true;
 }
 
+static bool visit_ranges(struct optimizer *o, optimizer_visit *visit, bool changes,
+    const struct optimizer_now *now, struct error *err) {
+    struct parameters *p = o->parameters;
+    o->cursor = (struct optimizer_cursor){ 0 };
+    if (!p->values)
+        return visit_weights(o, visit, changes, now, err);
+    for (size_t i = 0; i < p->range_count; i++)
+        visit(o, &p->ranges[i], p->values + p->ranges[i].at, now);
+    return !failed(&o->compute, err) && (!changes || parameters_scatter(p, err));
+}
+
+static bool step_all(struct optimizer *o, const struct optimizer_now *now, struct error *err) {
+    bool steps = true;
+    o->steps++;
+    if (o->kind->look &&
+        (!visit_ranges(o, o->kind->look, false, now, err) || !o->kind->decide(o, now, &steps, err)))
+        return false;
+    return !steps || visit_ranges(o, o->kind->step, true, now, err);
+}
+
 bool optimizer_step(struct optimizer *o, const struct learning_rate *schedule,
     int64_t schedule_step, double loss_scale, struct optimizer_report *report, struct error *err) {
-    const struct parameters *p = o->parameters;
-    const struct device_memory *memory = p->kernels->memory;
+    const double max_norm = o->config->max_grad_norm;
+    const struct device_memory *memory = o->parameters->kernels->memory;
+    if (!parameters_pull_gradients(o->parameters, err))
+        return false;
     sum_squares(&o->compute, o);
     if (failed(&o->compute, err))
         return false;
@@ -157,12 +163,17 @@ bool optimizer_step(struct optimizer *o, const struct learning_rate *schedule,
     *report = (struct optimizer_report){ sqrt((double)sums[0]) / loss_scale, (int64_t)sums[1],
         .stepped = sums[1] == 0 && isfinite(sums[0]) };
     if (report->stepped) {
-        double scale = 1 / loss_scale;
-        if (o->max_grad_norm > 0 && report->grad_norm + 1e-6 > o->max_grad_norm)
-            scale *= o->max_grad_norm / (report->grad_norm + 1e-6);
-        o->steps++;
-        if (!(p->values ? step_ranges : step_weights)(o, schedule, schedule_step, scale, err))
+        struct optimizer_now now = { schedule, schedule_step, 1 / loss_scale };
+        if (max_norm > 0 && report->grad_norm + 1e-6 > max_norm)
+            now.scale *= max_norm / (report->grad_norm + 1e-6);
+        if (!step_all(o, &now, err))
             return false;
     }
     return parameters_clear_gradients(o->parameters, err);
+}
+
+double optimizer_rate(const struct optimizer *o, const struct learning_rate *schedule,
+    double learning_rate, int64_t schedule_step) {
+    const double scheduled = learning_rate_at(schedule, learning_rate, schedule_step);
+    return o->kind->rate ? o->kind->rate(o, scheduled, schedule_step) : scheduled;
 }

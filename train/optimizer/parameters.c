@@ -3,6 +3,7 @@
 #include "base/text/words.h"
 #include "train/examples/draws.h"
 #include "train/module_order.h"
+#include "train/optimizer/products.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -153,12 +154,13 @@ static void place(const struct train_config *config, struct parameters *p) {
     }
 }
 
-/* Sets everything except memory. */
-static bool lay_out(const struct train_config *config, const struct weight_list *unet,
+/* Finds the target layers. */
+static bool list_targets(const struct train_config *config, const struct weight_list *unet,
     const struct weight_list *text_encoder, struct parameters *p, struct error *err) {
     const size_t most = unet->count + (text_encoder ? text_encoder->count : 0);
     p->rank = config->rank;
     p->alpha = config->alpha;
+    p->scale = p->alpha / (config->use_rslora ? sqrt((double)p->rank) : (double)p->rank);
     p->modules = calloc(most, sizeof(*p->modules));
     p->ranges = calloc(most, sizeof(*p->ranges));
     if (!p->modules || !p->ranges)
@@ -168,8 +170,23 @@ static bool lay_out(const struct train_config *config, const struct weight_list 
     collect(p, COMPONENT_UNET, unet, &config->target_modules);
     if (text_encoder)
         collect(p, COMPONENT_TEXT_ENCODER, text_encoder, &config->text_encoder_target_modules);
-    place(config, p);
     return true;
+}
+
+bool parameters_find_targets(const struct kernels *kernels, const struct train_config *config,
+    const struct weight_list *unet, const struct weight_list *text_encoder, struct parameters **out,
+    struct error *err) {
+    struct parameters *p = calloc(1, sizeof(*p));
+    *out = NULL;
+    if (!p)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for parameters");
+    p->kernels = kernels;
+    if (list_targets(config, unet, text_encoder, p, err)) {
+        *out = p;
+        return true;
+    }
+    parameters_destroy(p);
+    return false;
 }
 
 /* --- their initial values --- */
@@ -183,13 +200,13 @@ static float *panel_at(float *panels, int64_t inner, int64_t o, int64_t i) {
     return panels + ((o / LOW_RANK_PANEL) * inner + i) * LOW_RANK_PANEL + o % LOW_RANK_PANEL;
 }
 
-/* Draws the down factor in torch's order, [rank][k][taps]. torch first draws default values for
+/* torch first draws default values for
  * both of the layer's factors, which are replaced; these draws are skipped. */
-static void draw_down(const struct train_config *config, const struct trained_module *module,
+void parameters_draw_down(const struct train_config *config, const struct named_weight *target,
     struct noise_generator *generator, float *out) {
-    const int64_t inputs = module->target->k * taps_of(module->target);
+    const int64_t inputs = target->k * taps_of(target);
     const int64_t count = config->rank * inputs;
-    const int64_t unseen = count + config->rank * module->target->n;
+    const int64_t unseen = count + config->rank * target->n;
     for (int64_t i = 0; i < unseen; i++)
         mt19937_next(&generator->mt);
     if (config->init_lora_weights == TRAIN_INIT_GAUSSIAN) {
@@ -218,7 +235,7 @@ static bool initialize(const struct train_config *config, struct noise_generator
         if (!ok)
             error_set(err, ERROR_NO_MEMORY, "no memory for the factors of %s", m->target->name);
         if (ok) {
-            draw_down(config, m, generator, plain);
+            parameters_draw_down(config, m->target, generator, plain);
             for (int64_t r = 0; r < config->rank; r++)
                 for (int64_t c = 0; c < k; c++)
                     for (int64_t tap = 0; tap < taps; tap++)
@@ -252,7 +269,6 @@ void parameters_plain(
 /* --- the whole --- */
 
 static bool make_pairs(struct parameters *p, struct error *err) {
-    const float scale = (float)(p->alpha / (double)p->rank);
     if (!row_overlay_create(&p->overlay, err))
         return false;
     for (size_t i = 0; i < p->count; i++) {
@@ -260,7 +276,7 @@ static bool make_pairs(struct parameters *p, struct error *err) {
         if (!low_rank_pair_create_zeros(m->target->name, m->target->packed, m->target->n, p->rank,
                 p->values + m->at, &m->pair, err) ||
             !row_overlay_add_low_rank(
-                p->overlay, m->target->packed, m->target->first, m->pair, scale, err))
+                p->overlay, m->target->packed, m->target->first, m->pair, (float)p->scale, err))
             return false;
     }
     return true;
@@ -271,16 +287,15 @@ bool parameters_create(const struct kernels *kernels, const struct train_config 
     struct noise_generator *generator, bool (*is_wanted)(void *user), void *user,
     struct parameters **out, struct error *err) {
     *out = NULL;
-    struct parameters *p = calloc(1, sizeof(*p));
-    if (!p)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for parameters");
-    p->kernels = kernels;
-    bool ok = lay_out(config, unet, text_encoder, p, err);
+    struct parameters *p;
+    if (!parameters_find_targets(kernels, config, unet, text_encoder, &p, err))
+        return false;
+    place(config, p);
     const size_t bytes = (size_t)p->floats * sizeof(float);
-    ok = ok && kernels->memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->values, err) &&
-         kernels->memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->gradients, err) &&
-         kernels->memory->zero(p->gradients, bytes, err) && make_pairs(p, err) &&
-         initialize(config, generator, is_wanted, user, p, err);
+    const bool ok = kernels->memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->values, err) &&
+                    kernels->memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->gradients, err) &&
+                    kernels->memory->zero(p->gradients, bytes, err) && make_pairs(p, err) &&
+                    initialize(config, generator, is_wanted, user, p, err);
     if (!ok) {
         parameters_destroy(p);
         return false;
@@ -292,6 +307,7 @@ bool parameters_create(const struct kernels *kernels, const struct train_config 
 void parameters_destroy(struct parameters *p) {
     if (!p)
         return;
+    products_destroy(p->products);
     row_overlay_destroy(p->overlay);
     for (size_t i = 0; i < p->count; i++)
         low_rank_pair_destroy(p->modules[i].pair);
@@ -310,15 +326,18 @@ void parameters_destroy(struct parameters *p) {
 }
 
 size_t parameters_bytes(const struct parameters *p) {
-    return ((size_t)p->floats * (p->values ? 2 : 1) + (size_t)p->work_floats) * sizeof(float);
+    const size_t own = ((size_t)p->floats * (p->values ? 2 : 1) + (size_t)p->work_floats) *
+                       sizeof(float);
+    return own + (p->products ? parameters_bytes(p->products->whole) : 0);
 }
 
 size_t parameters_taped_count(const struct parameters *p) {
-    return p->count + p->weight_count;
+    return p->products ? p->products->whole->weight_count : p->count + p->weight_count;
 }
 
 void parameters_taped(const struct parameters *p, float dropout, const uint64_t *seed,
     const uint64_t *step, struct tape_parameter *out) {
+    p = p->products ? p->products->whole : p;
     for (size_t i = 0; i < p->count; i++) {
         const struct trained_module *m = &p->modules[i];
         float *gradient = p->gradients + m->at;
@@ -343,6 +362,39 @@ void parameters_taped(const struct parameters *p, float dropout, const uint64_t 
     }
 }
 
+/* The factors of a layer: down [rank][k][taps] and up [n][rank], in panels. */
+static struct parameters_tensor factor_at(
+    const struct parameters *p, const struct trained_module *m, bool is_up) {
+    const struct named_weight *w = m->target;
+    return (struct parameters_tensor){ m->at + (is_up ? m->down_floats : 0),
+        { .n = is_up ? w->n : p->rank,
+            .k = is_up ? p->rank : w->k,
+            .side = !is_up && taps_of(w) == 9 ? 3 : 1,
+            .panel = LOW_RANK_PANEL,
+            .is_matrix = !w->is_conv } };
+}
+
+bool parameters_tensor_at(const struct parameters *p, size_t index, struct parameters_tensor *out) {
+    if (index / 2 < p->count) {
+        *out = factor_at(p, &p->modules[index / 2], index % 2);
+        return true;
+    }
+    if (index >= p->tensor_count)
+        return false;
+    const struct trained_tensor *t = &p->tensors[index];
+    *out = (struct parameters_tensor){ t->at, { .n = t->n,
+                                                  .k = t->k,
+                                                  .side = t->taps == 9 ? 3 : 1,
+                                                  .panel = 1,
+                                                  .is_matrix = t->rank == 2 } };
+    return true;
+}
+
 bool parameters_clear_gradients(struct parameters *p, struct error *err) {
-    return p->kernels->memory->zero(p->gradients, (size_t)p->floats * sizeof(float), err);
+    return p->kernels->memory->zero(p->gradients, (size_t)p->floats * sizeof(float), err) &&
+           (!p->products || parameters_clear_gradients(p->products->whole, err));
+}
+
+bool parameters_pull_gradients(struct parameters *p, struct error *err) {
+    return !p->products || products_pull(p, err);
 }

@@ -7,6 +7,8 @@
  * with padding that is and stays zero. The overlay reads them in place, so the next forward uses
  * what the optimizer writes.
  *
+ * For DoRA, LoHa and LoKr see products.h.
+ *
  * For a full fine-tune they are all weights, biases, norms and tables of the models, in the order
  * of packed_unpack, a weight before its bias (parameters_full.c). The optimizer's output is then
  * copied into the models' packed weights. If these are f32 in host memory, there is no separate
@@ -14,6 +16,7 @@
 #ifndef TRAIN_OPTIMIZER_PARAMETERS_H
 #define TRAIN_OPTIMIZER_PARAMETERS_H
 
+#include "kernels/backward.h"
 #include "kernels/random/noise.h"
 #include "kernels/tape.h"
 #include "models/checkpoint/checkpoint.h"
@@ -60,8 +63,9 @@ struct parameters {
     struct trained_module *modules; /* owned */
     size_t count;
     int64_t rank;
-    double alpha;
-    struct row_overlay *overlay; /* owned: each pair on its weight, scaled by alpha / rank */
+    double alpha, scale;         /* scale: alpha / rank, or alpha / sqrt(rank) with use_rslora */
+    struct products *products;   /* owned: of an adapter that is no plain LoRA; else NULL */
+    struct row_overlay *overlay; /* owned: each pair on its weight, times the scale */
     /* For a full fine-tune: */
     struct trained_weight *weights; /* owned */
     size_t weight_count;
@@ -99,6 +103,18 @@ bool parameters_create_full(const struct kernels *kernels, const struct train_co
     struct parameters **out, struct error *err) __attribute__((warn_unused_result));
 void parameters_destroy(struct parameters *parameters); /* NULL is fine */
 
+/* For products.c: parameters that have only `modules`, the target layers in peft's order, and
+ * rank, alpha and scale; and those of a full fine-tune that is stepped by no optimizer. */
+bool parameters_find_targets(const struct kernels *kernels, const struct train_config *config,
+    const struct weight_list *unet, const struct weight_list *text_encoder, struct parameters **out,
+    struct error *err) __attribute__((warn_unused_result));
+bool parameters_create_weights(const struct kernels *kernels, const struct train_config *config,
+    const struct trained_model *unet, const struct trained_model *text_encoder,
+    struct parameters **out, struct error *err) __attribute__((warn_unused_result));
+/* Draws a target's down factor in torch's order, [rank][k][taps]. */
+void parameters_draw_down(const struct train_config *config, const struct named_weight *target,
+    struct noise_generator *generator, float *out);
+
 /* Returns whether parameters_create would find layers to train, with the same ERROR_INVALID. The
  * models may have been loaded with weights.check_only. */
 bool parameters_are_there(const struct train_config *config, const struct weight_list *unet,
@@ -118,8 +134,12 @@ void parameters_taped(const struct parameters *parameters, float dropout, const 
 /* Returns all values in one buffer in device memory. It is `values`; if that is NULL, it is
  * `gradients`, whose contents are lost and which the caller must clear. */
 float *parameters_gather(struct parameters *parameters, struct error *err);
-/* Copies the values from the buffer that parameters_gather returned into the models. */
+/* Copies the values from the buffer that parameters_gather returned into the models, or what
+ * follows from them (products.h). */
 bool parameters_scatter(struct parameters *parameters, struct error *err)
+    __attribute__((warn_unused_result));
+/* Completes the gradients before a step of the optimizer: for products.h, computes them. */
+bool parameters_pull_gradients(struct parameters *parameters, struct error *err)
     __attribute__((warn_unused_result));
 bool parameters_clear_gradients(struct parameters *parameters, struct error *err)
     __attribute__((warn_unused_result));
@@ -132,6 +152,15 @@ float *parameters_take(
     struct parameters *parameters, const struct trained_weight *weight, struct error *err);
 bool parameters_put(struct parameters *parameters, const struct trained_weight *weight,
     const float *values, struct error *err) __attribute__((warn_unused_result));
+
+/* A weight, bias or factor of its own in torch, for optimizers that need its shape. */
+struct parameters_tensor {
+    int64_t at;
+    struct factored_shape shape;
+};
+/* Describes tensor `index`, in the order of the buffers. Returns false after the last one. */
+bool parameters_tensor_at(
+    const struct parameters *parameters, size_t index, struct parameters_tensor *out);
 
 /* Sets the learning rate and weight decay of the parameters with this name, before the schedule. */
 void parameters_rates(const struct train_config *config, enum component component, const char *name,

@@ -4,6 +4,7 @@
 #include "kernels/pack.h"
 #include "train/optimizer/optimizer.h"
 #include "train/optimizer/parameters.h"
+#include "train/optimizer/products.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,6 +207,8 @@ float *parameters_gather(struct parameters *p, struct error *err) {
 bool parameters_scatter(struct parameters *p, struct error *err) {
     const float *values = p->values ? p->values : p->gradients;
     bool ok = true;
+    if (p->products)
+        return products_apply(p, err);
     for (size_t i = 0; ok && i < p->weight_count; i++)
         ok = parameters_put(p, &p->weights[i], values + p->weights[i].at, err);
     return ok;
@@ -256,14 +259,16 @@ static bool keeps_values(const struct kernels *kernels, const struct weights *so
     return kernels->device != DEVICE_CPU || source->dtype != DTYPE_F32;
 }
 
-/* Checks that there is memory for gradients, values and the optimizer's states, before any of it is
- * allocated. */
-static bool check_memory(
-    const struct parameters *p, const struct train_config *config, bool keeps, struct error *err) {
+/* Checks that there is memory before any of it is allocated: for gradients and values; if they are
+ * `stepped` for the optimizer's states and the average, else for the copies in host memory that
+ * products.c makes. */
+static bool check_memory(const struct parameters *p, const struct train_config *config, bool keeps,
+    bool stepped, struct error *err) {
     const size_t floats = (size_t)p->floats * (keeps ? 2 : 1) + (size_t)p->work_floats;
-    const bool average = config->use_ema && p->kernels->device == DEVICE_CPU;
-    const size_t bytes = (floats + (average ? (size_t)p->floats : 0)) * sizeof(float) +
-                         optimizer_measure(config, p->floats);
+    const bool on_host = p->kernels->device == DEVICE_CPU;
+    const size_t copies = !on_host ? 0 : !stepped ? 2 : config->use_ema ? 1 : 0;
+    const size_t bytes = (floats + copies * (size_t)p->floats) * sizeof(float) +
+                         (stepped ? optimizer_measure(config, p) : 0);
     struct available left;
     p->kernels->memory->available(&left);
     return bytes <= left.bytes ||
@@ -273,15 +278,15 @@ static bool check_memory(
                (long long)p->trained, bytes >> 20, left.bytes >> 20, left.why);
 }
 
-static bool take_memory(
-    struct parameters *p, const struct train_config *config, bool keeps, struct error *err) {
+static bool take_memory(struct parameters *p, const struct train_config *config, bool keeps,
+    bool stepped, struct error *err) {
     const struct device_memory *memory = p->kernels->memory;
     const size_t bytes = (size_t)p->floats * sizeof(float);
     for (size_t i = 0; !keeps && i < p->weight_count; i++) {
         const int64_t floats = p->weights[i].floats[0] + p->weights[i].floats[1];
         p->work_floats = floats > p->work_floats ? floats : p->work_floats;
     }
-    return check_memory(p, config, keeps, err) &&
+    return check_memory(p, config, keeps, stepped, err) &&
            memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->gradients, err) &&
            parameters_clear_gradients(p, err) &&
            (keeps ? memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->values, err)
@@ -289,8 +294,8 @@ static bool take_memory(
                         (void **)&p->work, err));
 }
 
-bool parameters_create_full(const struct kernels *kernels, const struct train_config *config,
-    const struct trained_model *unet, const struct trained_model *text_encoder,
+static bool create(const struct kernels *kernels, const struct train_config *config,
+    const struct trained_model *unet, const struct trained_model *text_encoder, bool stepped,
     struct parameters **out, struct error *err) {
     *out = NULL;
     struct parameters *p = calloc(1, sizeof(*p));
@@ -299,7 +304,7 @@ bool parameters_create_full(const struct kernels *kernels, const struct train_co
     p->kernels = kernels;
     const bool keeps = keeps_values(kernels, unet->source);
     bool ok = lay_out(p, config, unet->list, text_encoder ? text_encoder->list : NULL, err) &&
-              take_memory(p, config, keeps, err);
+              take_memory(p, config, keeps, stepped, err);
     for (size_t i = 0; ok && keeps && i < p->tensor_count; i++) {
         const struct trained_tensor *t = &p->tensors[i];
         ok = read_source(
@@ -311,4 +316,16 @@ bool parameters_create_full(const struct kernels *kernels, const struct train_co
     }
     *out = p;
     return true;
+}
+
+bool parameters_create_full(const struct kernels *kernels, const struct train_config *config,
+    const struct trained_model *unet, const struct trained_model *text_encoder,
+    struct parameters **out, struct error *err) {
+    return create(kernels, config, unet, text_encoder, true, out, err);
+}
+
+bool parameters_create_weights(const struct kernels *kernels, const struct train_config *config,
+    const struct trained_model *unet, const struct trained_model *text_encoder,
+    struct parameters **out, struct error *err) {
+    return create(kernels, config, unet, text_encoder, false, out, err);
 }

@@ -1,6 +1,7 @@
-/* mse, sum_squares and adamw. Sums are f64, in an order that depends on the shapes alone.
+/* mse, sum_squares and the optimizers. Sums are f64, in an order that depends on the shapes alone.
  *
- * A thread takes FOUR adjacent floats, as one word of 16 bytes if all arrays are aligned for that.
+ * In mse, sum_squares and adamw a thread takes FOUR adjacent floats, as one word of 16 bytes if all
+ * arrays are aligned for that.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -182,10 +183,25 @@ struct adamw {
     float step_size, root, eps; /* lr / (1 - beta1^step), sqrt(1 - beta2^step) */
 };
 
+/* The unscaled gradient, clamped; NaN stays. */
+__device__ __forceinline__ float scaled(float gradient, float scale, float limit) {
+    const float g = gradient * scale;
+    return g > limit ? limit : g < -limit ? -limit : g;
+}
+
+static float limit_of(double gradient_limit) {
+    return gradient_limit > 0 ? (float)gradient_limit : INFINITY;
+}
+
+/* The blocks of a kernel in which each thread takes one element after another. */
+static dim3 blocks_for(int64_t n) {
+    const int64_t blocks = (n + THREADS - 1) / THREADS;
+    return dim3((unsigned)(blocks < 65535 ? blocks : 65535));
+}
+
 __device__ __forceinline__ void adamw_one(
     const struct adamw &a, float gradient, float *parameter, float *m, float *v) {
-    const float whole = gradient * a.gradient_scale;
-    const float g = whole > a.limit ? a.limit : whole < -a.limit ? -a.limit : whole;
+    const float g = scaled(gradient, a.gradient_scale, a.limit);
     *m = *m + (g - *m) * a.beta1_rest;
     *v = *v * a.beta2 + g * g * a.beta2_rest;
     *parameter = *parameter * a.kept - a.step_size * (*m / (sqrtf(*v) / a.root + a.eps));
@@ -218,7 +234,7 @@ extern "C" bool cuda_adamw(const struct adamw_args *args, struct error *err) {
     a.n = tensor_elements(args->parameter);
     a.is_word = are_words(a.parameter, a.gradient, a.m, a.v);
     a.gradient_scale = (float)args->gradient_scale;
-    a.limit = args->gradient_limit > 0 ? (float)args->gradient_limit : INFINITY;
+    a.limit = limit_of(args->gradient_limit);
     a.kept = (float)(1.0 - args->lr * args->weight_decay);
     a.beta1_rest = (float)(1.0 - args->beta1);
     a.beta2 = (float)args->beta2;
@@ -226,7 +242,334 @@ extern "C" bool cuda_adamw(const struct adamw_args *args, struct error *err) {
     a.step_size = (float)(args->lr / (1.0 - pow(args->beta1, (double)args->step)));
     a.root = (float)sqrt(1.0 - pow(args->beta2, (double)args->step));
     a.eps = (float)args->eps;
-    const int64_t blocks = (a.n + FOUR * THREADS - 1) / (FOUR * THREADS);
-    return launch(
-        adamw, dim3((unsigned)(blocks < 65535 ? blocks : 65535)), THREADS, 0, "adamw", err, a);
+    return launch(adamw, blocks_for((a.n + FOUR - 1) / FOUR), THREADS, 0, "adamw", err, a);
+}
+
+/* The first element of this thread, and the distance to its next one. */
+#define FIRST_ELEMENT ((int64_t)blockIdx.x * THREADS + threadIdx.x)
+#define NEXT_ELEMENT ((int64_t)gridDim.x * THREADS)
+
+/* ---- lion ---- */
+
+struct lion {
+    float *parameter, *m;
+    const float *gradient;
+    int64_t n;
+    float gradient_scale, limit, kept; /* kept: 1 - lr weight_decay */
+    float beta1, beta1_rest, beta2, beta2_rest, lr;
+};
+
+__global__ void __launch_bounds__(THREADS) lion(const struct lion a) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    for (int64_t i = FIRST_ELEMENT; i < a.n; i += NEXT_ELEMENT) {
+        const float g = scaled(a.gradient[i], a.gradient_scale, a.limit), m = a.m[i];
+        const float way = m * a.beta1 + g * a.beta1_rest;
+        a.parameter[i] = a.parameter[i] * a.kept - (way > 0.0f ? a.lr : way < 0.0f ? -a.lr : 0.0f);
+        a.m[i] = m * a.beta2 + g * a.beta2_rest;
+    }
+}
+
+extern "C" bool cuda_lion(const struct lion_args *args, struct error *err) {
+    struct lion a = {};
+    a.parameter = (float *)args->parameter->data;
+    a.m = (float *)args->m->data;
+    a.gradient = (const float *)args->gradient->data;
+    a.n = tensor_elements(args->parameter);
+    a.gradient_scale = (float)args->gradient_scale;
+    a.limit = limit_of(args->gradient_limit);
+    a.kept = (float)(1.0 - args->lr * args->weight_decay);
+    a.beta1 = (float)args->beta1;
+    a.beta1_rest = (float)(1.0 - args->beta1);
+    a.beta2 = (float)args->beta2;
+    a.beta2_rest = (float)(1.0 - args->beta2);
+    a.lr = (float)args->lr;
+    return launch(lion, blocks_for(a.n), THREADS, 0, "lion", err, a);
+}
+
+/* ---- prodigy_sums and prodigy ---- */
+
+struct prodigy_sums {
+    const float *parameter, *start, *gradient;
+    float *m, *v, *s;
+    int64_t n;
+    float gradient_scale, limit, decay;
+    float beta1, to_m, beta2, to_v, beta3, to_s;
+    double *parts; /* [blocks][2] */
+};
+
+__global__ void __launch_bounds__(THREADS) prodigy_sums_parts(const struct prodigy_sums a) {
+    DYNAMIC_SHARED(double, scratch);
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    double way = 0.0, size = 0.0;
+    for (int64_t i = FIRST_ELEMENT; i < a.n; i += NEXT_ELEMENT) {
+        const float p = a.parameter[i];
+        const float g = scaled(a.gradient[i], a.gradient_scale, a.limit) + a.decay * p;
+        const float s = a.s[i] * a.beta3 + g * a.to_s;
+        way += (double)g * (double)(a.start[i] - p);
+        size += (double)fabsf(s);
+        a.m[i] = a.m[i] * a.beta1 + g * a.to_m;
+        a.v[i] = a.v[i] * a.beta2 + g * g * a.to_v;
+        a.s[i] = s;
+    }
+    way = block_sum(way, scratch);
+    size = block_sum(size, scratch);
+    if (threadIdx.x == 0) {
+        a.parts[2 * blockIdx.x] = way;
+        a.parts[2 * blockIdx.x + 1] = size;
+    }
+}
+
+/* sums += the sums of the parts; one block. */
+__global__ void __launch_bounds__(THREADS) add_parts(const double *parts, int count, float *sums) {
+    DYNAMIC_SHARED(double, scratch);
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    double first = 0.0, second = 0.0;
+    for (int i = (int)threadIdx.x; i < count; i += THREADS) {
+        first += parts[2 * i];
+        second += parts[2 * i + 1];
+    }
+    first = block_sum(first, scratch);
+    second = block_sum(second, scratch);
+    if (threadIdx.x == 0) {
+        sums[0] += (float)first;
+        sums[1] += (float)second;
+    }
+}
+
+extern "C" bool cuda_prodigy_sums(const struct prodigy_sums_args *args, struct error *err) {
+    struct prodigy_sums a = {};
+    a.parameter = (const float *)args->parameter->data;
+    a.start = (const float *)args->start->data;
+    a.gradient = (const float *)args->gradient->data;
+    a.m = (float *)args->m->data;
+    a.v = (float *)args->v->data;
+    a.s = (float *)args->s->data;
+    a.n = tensor_elements(args->parameter);
+    a.gradient_scale = (float)args->gradient_scale;
+    a.limit = limit_of(args->gradient_limit);
+    a.decay = (float)args->decay;
+    a.beta1 = (float)args->beta1;
+    a.to_m = (float)(args->d * (1.0 - args->beta1));
+    a.beta2 = (float)args->beta2;
+    a.to_v = (float)(args->d * args->d * (1.0 - args->beta2));
+    a.beta3 = (float)args->beta3;
+    a.to_s = (float)args->s_rate;
+    a.parts = (double *)cuda_workspace(2 * MAX_PARTS * sizeof(double));
+    const int64_t blocks = (a.n + THREADS - 1) / THREADS;
+    const int parts = (int)(blocks < MAX_PARTS ? blocks : MAX_PARTS);
+    const size_t shared = THREADS * sizeof(double);
+    return launch(prodigy_sums_parts, dim3((unsigned)parts), THREADS, shared, "prodigy_sums", err,
+               a) &&
+           launch(add_parts, dim3(1), THREADS, shared, "prodigy_sums", err, a.parts, parts,
+               (float *)args->sums->data);
+}
+
+struct prodigy {
+    float *parameter;
+    const float *m, *v;
+    int64_t n;
+    float rate, eps, kept; /* kept: 1 - rate weight_decay */
+};
+
+__global__ void __launch_bounds__(THREADS) prodigy(const struct prodigy a) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    for (int64_t i = FIRST_ELEMENT; i < a.n; i += NEXT_ELEMENT)
+        a.parameter[i] = a.parameter[i] * a.kept - a.rate * (a.m[i] / (sqrtf(a.v[i]) + a.eps));
+}
+
+extern "C" bool cuda_prodigy(const struct prodigy_args *args, struct error *err) {
+    struct prodigy a = {};
+    a.parameter = (float *)args->parameter->data;
+    a.m = (const float *)args->m->data;
+    a.v = (const float *)args->v->data;
+    a.n = tensor_elements(args->parameter);
+    a.rate = (float)args->rate;
+    a.eps = (float)args->eps;
+    a.kept = (float)(1.0 - args->rate * args->weight_decay);
+    return launch(prodigy, blocks_for(a.n), THREADS, 0, "prodigy", err, a);
+}
+
+/* ---- adafactor ---- */
+
+struct adafactor {
+    float *parameter, *rows, *cols;
+    const float *gradient;
+    struct factored_shape shape;
+    int64_t matrices, row_count, col_count, floats; /* counts: of one matrix */
+    float gradient_scale, limit, beta2, beta2_rest;
+    float lr, clip_threshold, weight_decay;
+    bool scale_parameter;
+    double *parts;    /* [MAX_PARTS][2]: sums of update^2 and of parameter^2 */
+    float *rows_mean; /* [1]: the mean of a matrix's rows */
+};
+
+/* Where element (row, col) of a matrix lies. */
+__device__ __forceinline__ int64_t element_at(
+    const struct adafactor &a, int64_t matrix, int64_t row, int64_t col) {
+    const struct factored_shape &s = a.shape;
+    const int64_t o = s.is_matrix ? row : matrix / s.k, c = s.is_matrix ? col : matrix % s.k;
+    const int64_t tap = s.is_matrix ? 0 : row * s.side + col;
+    return o / s.panel * s.k * s.side * s.side * s.panel + (tap * s.k + c) * s.panel + o % s.panel;
+}
+
+/* Sums over groups of `lanes` threads, a power of two, returned to each of them. */
+__device__ __forceinline__ double lane_sum(double x, int lanes, double *scratch) {
+    __syncthreads();
+    scratch[threadIdx.x] = x;
+    for (int step = lanes / 2; step > 0; step /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x % lanes < step)
+            scratch[threadIdx.x] += scratch[threadIdx.x + step];
+    }
+    __syncthreads();
+    return scratch[threadIdx.x / lanes * lanes];
+}
+
+/* `lanes` threads take one row, or one column, of one matrix. */
+__global__ void __launch_bounds__(THREADS)
+    adafactor_lines(const struct adafactor a, bool are_rows, int lanes) {
+    DYNAMIC_SHARED(double, scratch);
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    const int64_t of_matrix = are_rows ? a.row_count : a.col_count;
+    const int64_t length = are_rows ? a.col_count : a.row_count;
+    float *states = are_rows ? a.rows : a.cols;
+    const int64_t lines = a.matrices * of_matrix, here = THREADS / lanes;
+    for (int64_t first = (int64_t)blockIdx.x * here; first < lines; first += gridDim.x * here) {
+        const int64_t line = first + threadIdx.x / lanes;
+        const int64_t matrix = line / of_matrix, own = line % of_matrix;
+        double sum = 0.0;
+        for (int64_t i = threadIdx.x % lanes; line < lines && i < length; i += lanes) {
+            const int64_t at = element_at(a, matrix, are_rows ? own : i, are_rows ? i : own);
+            const double g = (double)scaled(a.gradient[at], a.gradient_scale, a.limit);
+            sum += g * g + ADAFACTOR_EPS;
+        }
+        sum = lane_sum(sum, lanes, scratch);
+        if (line < lines && threadIdx.x % lanes == 0)
+            states[line] = states[line] * a.beta2 + a.beta2_rest * (float)(sum / (double)length);
+    }
+}
+
+/* The mean of the rows of the only matrix; one block. */
+__global__ void __launch_bounds__(THREADS) adafactor_rows_mean(const struct adafactor a) {
+    DYNAMIC_SHARED(double, scratch);
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    double sum = 0.0;
+    for (int64_t i = threadIdx.x; i < a.row_count; i += THREADS)
+        sum += (double)a.rows[i];
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0)
+        *a.rows_mean = (float)(sum / (double)a.row_count);
+}
+
+/* Computes the update of element i, before it is clipped. Returns false if it is padding. */
+__device__ __forceinline__ bool update_of(const struct adafactor &a, int64_t i, float *update) {
+    const struct factored_shape &s = a.shape;
+    const int64_t panel = s.k * s.side * s.side * s.panel;
+    const int64_t o = i / panel * s.panel + i % s.panel, inner = i % panel / s.panel;
+    const int64_t tap = inner / s.k, c = inner % s.k, matrix = (o * s.k + c) * s.side;
+    if (o >= s.n)
+        return false;
+    const int64_t row = s.is_matrix ? o : matrix + tap / s.side;
+    float mean = 0.0f;
+    if (s.is_matrix)
+        mean = *a.rows_mean;
+    else
+        for (int j = 0; j < s.side; j++)
+            mean += a.rows[matrix + j] / (float)s.side;
+    /* Two roots, because the product of the states may be below the smallest float. */
+    const float col = a.cols[s.is_matrix ? c : matrix + tap % s.side];
+    *update = scaled(a.gradient[i], a.gradient_scale, a.limit) *
+              (1.0f / sqrtf(a.rows[row] / mean)) * (1.0f / sqrtf(col));
+    return true;
+}
+
+__global__ void __launch_bounds__(THREADS) adafactor_parts(const struct adafactor a) {
+    DYNAMIC_SHARED(double, scratch);
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    double squares = 0.0, own = 0.0;
+    for (int64_t i = FIRST_ELEMENT; i < a.floats; i += NEXT_ELEMENT) {
+        float update;
+        if (update_of(a, i, &update)) {
+            squares += (double)update * (double)update;
+            own += (double)a.parameter[i] * (double)a.parameter[i];
+        }
+    }
+    squares = block_sum(squares, scratch);
+    own = block_sum(own, scratch);
+    if (threadIdx.x == 0) {
+        a.parts[2 * blockIdx.x] = squares;
+        a.parts[2 * blockIdx.x + 1] = own;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) adafactor_step(const struct adafactor a, int parts) {
+    DYNAMIC_SHARED(double, scratch);
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    double squares = 0.0, own = 0.0;
+    for (int i = (int)threadIdx.x; i < parts; i += THREADS) {
+        squares += a.parts[2 * i];
+        own += a.parts[2 * i + 1];
+    }
+    const double count = (double)(a.matrices * a.row_count * a.col_count);
+    const double rms = sqrt(block_sum(squares, scratch) / count);
+    const double own_rms = sqrt(block_sum(own, scratch) / count);
+    const double rate = (double)a.lr *
+                        (a.scale_parameter ? fmax(ADAFACTOR_LEAST_SCALE, own_rms) : 1.0);
+    const float size = (float)(rate / fmax(1.0, rms / (double)a.clip_threshold));
+    const float kept = (float)(1.0 - rate * (double)a.weight_decay);
+    for (int64_t i = FIRST_ELEMENT; i < a.floats; i += NEXT_ELEMENT) {
+        float update;
+        if (update_of(a, i, &update))
+            a.parameter[i] = a.parameter[i] * kept - size * update;
+    }
+}
+
+static bool launch_lines(const struct adafactor &a, bool are_rows, struct error *err) {
+    const int64_t length = are_rows ? a.col_count : a.row_count;
+    const int64_t lines = a.matrices * (are_rows ? a.row_count : a.col_count);
+    const int lanes = length >= 64 ? THREADS : 1;
+    const int64_t blocks = (lines + THREADS / lanes - 1) / (THREADS / lanes);
+    return launch(adafactor_lines, dim3((unsigned)(blocks < 65535 ? blocks : 65535)), THREADS,
+        THREADS * sizeof(double), "adafactor", err, a, are_rows, lanes);
+}
+
+extern "C" bool cuda_adafactor(const struct adafactor_args *args, struct error *err) {
+    struct adafactor a = {};
+    const struct factored_shape *s = &args->shape;
+    a.parameter = (float *)args->parameter->data;
+    a.rows = (float *)args->rows->data;
+    a.cols = (float *)args->cols->data;
+    a.gradient = (const float *)args->gradient->data;
+    a.shape = *s;
+    a.matrices = s->is_matrix ? 1 : s->n * s->k;
+    a.row_count = s->is_matrix ? s->n : s->side;
+    a.col_count = s->is_matrix ? s->k : s->side;
+    a.floats = factored_floats(s);
+    a.gradient_scale = (float)args->gradient_scale;
+    a.limit = limit_of(args->gradient_limit);
+    a.beta2 = (float)args->beta2;
+    a.beta2_rest = (float)(1.0 - args->beta2);
+    a.lr = (float)args->lr;
+    a.clip_threshold = (float)args->clip_threshold;
+    a.weight_decay = (float)args->weight_decay;
+    a.scale_parameter = args->scale_parameter;
+    a.parts = (double *)cuda_workspace((2 * MAX_PARTS + 1) * sizeof(double));
+    a.rows_mean = (float *)(a.parts + 2 * MAX_PARTS);
+    const int64_t blocks = (a.floats + THREADS - 1) / THREADS;
+    const int parts = (int)(blocks < MAX_PARTS ? blocks : MAX_PARTS);
+    const size_t shared = THREADS * sizeof(double);
+    return launch_lines(a, true, err) && launch_lines(a, false, err) &&
+           (!s->is_matrix ||
+               launch(adafactor_rows_mean, dim3(1), THREADS, shared, "adafactor", err, a)) &&
+           launch(adafactor_parts, dim3((unsigned)parts), THREADS, shared, "adafactor", err, a) &&
+           launch(
+               adafactor_step, dim3((unsigned)parts), THREADS, shared, "adafactor", err, a, parts);
 }

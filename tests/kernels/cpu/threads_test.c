@@ -33,7 +33,8 @@ struct call {
 
 static enum dtype dtype;
 static struct packed *filter, *matrix;
-static struct tensor image, d_image, tokens, d_tokens, wide, q, y, dy, gammas, betas, up, down;
+static struct tensor image, d_image, tokens, d_tokens, wide, q, y, dy, gammas, betas, up, down,
+    start, d_up;
 
 static void run_conv2d(struct compute *c, struct tensor *o) {
     op_conv2d_backward(c, &(struct conv2d_backward_args){
@@ -81,6 +82,19 @@ static void run_low_rank(struct compute *c, struct tensor *o) {
 static void run_sum_squares(struct compute *c, struct tensor *o) {
     struct tensor flat = up;
     op_sum_squares(c, &(struct sum_squares_args){ &flat, &o[0] });
+}
+
+static void run_prodigy_sums(struct compute *c, struct tensor *o) {
+    op_prodigy_sums(c, &(struct prodigy_sums_args){ .parameter = &up,
+                           .start = &start,
+                           .gradient = &d_up,
+                           .m = &o[1],
+                           .v = &o[2],
+                           .s = &o[3],
+                           .sums = &o[0],
+                           .d = 0.5,
+                           .s_rate = 0.5,
+                           .gradient_scale = 1 });
 }
 
 static struct tensor f32_1d(int64_t a) {
@@ -133,6 +147,8 @@ static void check_dtype(enum dtype weights) {
     gammas = random_tensor(f32_1d(48));
     betas = random_tensor(f32_1d(48));
     up = random_tensor(f32_1d(200000));
+    start = random_tensor(up);
+    d_up = random_tensor(up);
     down = random_tensor(f32_1d(48 * 16));
     const struct tensor parameter = f32_1d(48);
     const struct call calls[] = {
@@ -147,11 +163,12 @@ static void check_dtype(enum dtype weights) {
         { "attention_backward", run_attention, { q, wide, wide }, 3 },
         { "low_rank_backward", run_low_rank, { tokens, f32_1d(48 * 16), f32_1d(48 * 16) }, 3 },
         { "sum_squares", run_sum_squares, { f32_1d(2) }, 1 },
+        { "prodigy_sums", run_prodigy_sums, { f32_1d(2), up, up, up }, 4 },
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         check_call(&calls[i]);
     const struct tensor made[] = { w4, w2, image, d_image, tokens, d_tokens, q, y, dy, wide, gammas,
-        betas, up, down };
+        betas, up, down, start, d_up };
     for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++)
         free(made[i].data);
     packed_destroy(filter);

@@ -1,4 +1,5 @@
-/* The backward of embedding, activations, geglu and concat; dropout, mse, sum_squares, adamw. */
+/* The backward of embedding, activations, geglu and concat; dropout, mse, sum_squares, and
+ * the optimizers. */
 #include "tests/kernels/kcheck/kcheck.h"
 
 #include <math.h>
@@ -338,5 +339,153 @@ void check_adamw(struct kcheck *k) {
             s.bytes = (double)tensor_bytes(&s.y) * 7;
             subject_check(k, &s);
         }
+    }
+}
+
+/* ---- the other optimizers ---- */
+
+/* Makes an input's numbers positive. */
+static void make_positive(const struct subject *s, int input) {
+    float *x = (float *)s->inputs[input].copy;
+    for (int64_t i = 0; i < tensor_elements(&s->inputs[input].t); i++)
+        x[i] = fabsf(x[i]) + 0.01f;
+}
+
+/* Inputs: the gradient, the old parameter; output: m. */
+static void run_lion(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor m = s->inputs[2].t;
+    (void)row;
+    start_y(c, &s->inputs[1].t, true, y);
+    op_lion(c, &(struct lion_args){ y, &s->inputs[0].t, &m, 1e-2, 0.9, 0.99, 0.1, 0.5, 0.2 });
+}
+
+void check_lion(struct kcheck *k) {
+    for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
+        struct subject s;
+        if (!is_length_wanted(k, n) || !subject_start(k, &s, "lion", "%lld", (long long)lengths[n]))
+            continue;
+        s.tolerance = tolerance_for("lion", DTYPE_F32, DTYPE_F32);
+        s.y = tensor_1d(NULL, DTYPE_F32, lengths[n]);
+        subject_input(k, &s, s.y, 1, 0);
+        subject_input(k, &s, s.y, 1, 0);
+        subject_output(k, &s, s.y, false, true, s.tolerance);
+        /* The same signs, so that no rounding decides the sign of the step. */
+        const float *gradient = s.inputs[0].t.data;
+        float *m = (float *)s.inputs[2].copy;
+        for (int64_t i = 0; i < lengths[n]; i++)
+            m[i] = copysignf(m[i], gradient[i]);
+        s.is_whole = true;
+        s.run = run_lion;
+        s.bytes = (double)tensor_bytes(&s.y) * 5;
+        subject_check(k, &s);
+    }
+}
+
+/* Inputs: parameter, start, gradient; outputs: m, v, s. */
+static void run_prodigy_sums(
+    struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor m = s->inputs[3].t, v = s->inputs[4].t, size = s->inputs[5].t;
+    (void)row;
+    start_y(c, &s->inputs[6].t, true, y);
+    op_prodigy_sums(
+        c, &(struct prodigy_sums_args){ &s->inputs[0].t, &s->inputs[1].t, &s->inputs[2].t, &m, &v,
+               &size, y, 0.5, 0.3, 0.9, 0.99, 0.995, 0.01, 0.5, 0.2 });
+}
+
+void check_prodigy_sums(struct kcheck *k) {
+    for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
+        struct subject s;
+        if (!is_length_wanted(k, n) ||
+            !subject_start(k, &s, "prodigy_sums", "%lld", (long long)lengths[n]))
+            continue;
+        const struct tensor shape = tensor_1d(NULL, DTYPE_F32, lengths[n]);
+        s.tolerance = tolerance_for("prodigy_sums", DTYPE_F32, DTYPE_F32);
+        s.y = tensor_1d(NULL, DTYPE_F32, 2);
+        subject_input(k, &s, shape, 1, 0);
+        subject_input(
+            k, &s, shape, 1, 2); /* a start on one side, so that the sum does not cancel */
+        subject_input(k, &s, shape, 1, 1);
+        for (int i = 0; i < 3; i++)
+            subject_output(k, &s, shape, false, true, s.tolerance);
+        subject_input(k, &s, s.y, 1, 0);
+        make_positive(&s, 4);
+        s.is_whole = true;
+        s.run = run_prodigy_sums;
+        s.bytes = (double)tensor_bytes(&shape) * 9;
+        subject_check(k, &s);
+    }
+}
+
+/* Inputs: the old parameter, m, v. */
+static void run_prodigy(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    (void)row;
+    start_y(c, &s->inputs[0].t, true, y);
+    op_prodigy(c, &(struct prodigy_args){ y, &s->inputs[1].t, &s->inputs[2].t, 1e-2, 1e-8, 0.1 });
+}
+
+void check_prodigy(struct kcheck *k) {
+    for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
+        struct subject s;
+        if (!is_length_wanted(k, n) ||
+            !subject_start(k, &s, "prodigy", "%lld", (long long)lengths[n]))
+            continue;
+        s.tolerance = tolerance_for("prodigy", DTYPE_F32, DTYPE_F32);
+        s.y = tensor_1d(NULL, DTYPE_F32, lengths[n]);
+        subject_input(k, &s, s.y, 1, 0);
+        subject_input(k, &s, s.y, 1, 0);
+        subject_input(k, &s, s.y, 1, 1.01f);
+        s.is_whole = true;
+        s.run = run_prodigy;
+        s.bytes = (double)tensor_bytes(&s.y) * 4;
+        subject_check(k, &s);
+    }
+}
+
+struct adafactor_case {
+    struct factored_shape shape;
+    bool scale_parameter;
+};
+
+/* Inputs: the gradient, the old parameter; outputs: rows, cols. */
+static void run_adafactor(
+    struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    const struct adafactor_case *p = s->params;
+    struct tensor rows = s->inputs[2].t, cols = s->inputs[3].t;
+    (void)row;
+    start_y(c, &s->inputs[1].t, true, y);
+    op_adafactor(c, &(struct adafactor_args){ y, &s->inputs[0].t, p->shape, &rows, &cols, 1e-2, 0.9,
+                        1, 0.1, p->scale_parameter, 0.5, 0.3 });
+}
+
+void check_adafactor(struct kcheck *k) {
+    static const struct adafactor_case cases[] = { { { 1, 1, 1, 1, true }, false },
+        { { 70, 33, 1, 1, true }, true }, { { 20, 130, 1, 16, true }, false },
+        { { 130, 5, 1, 16, true }, true }, { { 7, 5, 3, 1, false }, true },
+        { { 20, 9, 3, 16, false }, false }, { { 33, 4, 1, 16, false }, true },
+        { { 77, 1, 1, 1, false }, false }, { { 1280, 640, 1, 1, true }, true },
+        { { 320, 320, 3, 1, false }, false } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct factored_shape *shape = &cases[i].shape;
+        struct subject s;
+        if (!is_time_for(k, i < 8 ? QUICK : SLOW) ||
+            !subject_start(k, &s, "adafactor", "%s of %lldx%lld, side %d, panels of %d%s",
+                shape->is_matrix ? "matrix" : "matrices", (long long)shape->n, (long long)shape->k,
+                shape->side, shape->panel, cases[i].scale_parameter ? ", scaled" : ""))
+            continue;
+        s.tolerance = tolerance_for("adafactor", DTYPE_F32, DTYPE_F32);
+        s.y = tensor_1d(NULL, DTYPE_F32, factored_floats(shape));
+        subject_input(k, &s, s.y, 1, 0);
+        subject_input(k, &s, s.y, 1, 0);
+        subject_output(
+            k, &s, tensor_1d(NULL, DTYPE_F32, factored_rows(shape)), false, true, s.tolerance);
+        subject_output(
+            k, &s, tensor_1d(NULL, DTYPE_F32, factored_cols(shape)), false, true, s.tolerance);
+        make_positive(&s, 2);
+        make_positive(&s, 3);
+        s.is_whole = true;
+        s.run = run_adafactor;
+        s.params = &cases[i];
+        s.bytes = (double)tensor_bytes(&s.y) * 5;
+        subject_check(k, &s);
     }
 }

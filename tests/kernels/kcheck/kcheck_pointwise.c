@@ -54,6 +54,10 @@ struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtyp
         { "mse", { 1e-6, "f32 differences, sums in f64" }, { 0, "" } },
         { "sum_squares", { 1e-7, "sums in f64, rounded once" }, { 0, "" } },
         { "adamw", { 1e-6, "f32 arithmetic on m, v and the parameter" }, { 0, "" } },
+        { "lion", { 1e-6, "f32 arithmetic on m and the parameter" }, { 0, "" } },
+        { "prodigy_sums", { 1e-6, "f32 arithmetic on m, v and s, sums in f64" }, { 0, "" } },
+        { "prodigy", { 1e-6, "f32 arithmetic on the parameter" }, { 0, "" } },
+        { "adafactor", { 2e-6, "f32 updates, sums in f64" }, { 0, "" } },
         { "timestep_embedding", { 2e-7, "f32 as diffusers computes it" }, { 0, "" } },
     };
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
