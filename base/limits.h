@@ -89,7 +89,7 @@
 #define PROMPT_NESTING_MAX 64
 #define PROMPT_WEIGHT_MAX 1000.0
 #define PROMPT_PARTS_MAX 8      /* joined by AND (engine/prompts/syntax.c) */
-#define PROMPT_VARIANTS_MAX 128 /* of its texts, by editing them (engine/prompts/schedule.c) */
+#define PROMPT_VARIANTS_MAX 128 /* texts of a prompt, by editing (engine/prompts/schedule.c) */
 #define TIMEOUT_MAX_S 86400.0
 #define PRIORITY_MAX 3 /* either sign */
 #define LORAS_PER_REQUEST_MAX 64
@@ -107,7 +107,7 @@
 #define TEXT_CACHE_BYTES ((size_t)64 << 20)
 
 /* engine: adapters (engine/adapters/adapters.h) */
-#define ADAPTER_NAME_MAX_BYTES 240 /* with ".safetensors", any part is still a file's name */
+#define ADAPTER_NAME_MAX_BYTES 240 /* a part and ".safetensors" fit into a file name */
 #define ADAPTER_NAME_PARTS_MAX 8   /* "folder/name" has two */
 #define ADAPTER_ENTRIES_MAX 100000 /* files and folders examined below --lora-dir */
 #define ADAPTER_FILE_MAX_BYTES ((uint64_t)4 << 30) /* of an uploaded file */

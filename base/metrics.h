@@ -40,7 +40,7 @@
     METRICS_OF_DIALECT(X, huggingface, "")                                                         \
     METRICS_OF_DIALECT(X, job, "")                                                                 \
     X(rejected_total_invalid, COUNTER, "latentd_rejected_total", "reason=\"invalid\"",             \
-        "HTTP requests that were refused, by why.")                                                \
+        "HTTP requests that were refused, by reason.")                                             \
     X(rejected_total_unauthorized, COUNTER, "latentd_rejected_total", "reason=\"unauthorized\"",   \
         "")                                                                                        \
     X(rejected_total_forbidden, COUNTER, "latentd_rejected_total", "reason=\"forbidden\"", "")     \
@@ -71,7 +71,7 @@
     X(step_seconds_more, SECONDS, "latentd_step_seconds", "rows=\"17-\"", "")                      \
     X(unet_calls_total, COUNTER, "latentd_unet_calls_total", "", "Calls of the UNet.")             \
     X(unet_rows_total, COUNTER, "latentd_unet_rows_total", "",                                     \
-        "Rows of those calls: a picture has two, one without guidance.")                           \
+        "Rows of those calls: a picture has two, or one if it is not guided.")                     \
     X(batch_distinct_loras, COUNTS, "latentd_batch_distinct_loras", "",                            \
         "Different adapters in one call of the UNet.")                                             \
     X(steps_total, COUNTER, "latentd_steps_total", "", "Steps of single pictures.")                \
@@ -99,7 +99,7 @@
     X(jobs_cancelled, GAUGE, "latentd_jobs", "state=\"cancelled\"", "")                            \
     X(jobs_accepted_total, COUNTER, "latentd_jobs_accepted_total", "", "Jobs that were accepted.") \
     X(jobs_ended_total_succeeded, COUNTER, "latentd_jobs_ended_total", "state=\"succeeded\"",      \
-        "Jobs that ended, by how.")                                                                \
+        "Jobs that ended, by their last state.")                                                   \
     X(jobs_ended_total_failed, COUNTER, "latentd_jobs_ended_total", "state=\"failed\"", "")        \
     X(jobs_ended_total_cancelled, COUNTER, "latentd_jobs_ended_total", "state=\"cancelled\"", "")  \
     X(train_jobs_queued, GAUGE, "latentd_train_jobs", "state=\"queued\"",                          \
@@ -111,7 +111,7 @@
     X(train_jobs_cancelled, GAUGE, "latentd_train_jobs", "state=\"cancelled\"", "")                \
     X(train_steps_total, COUNTER, "latentd_train_steps_total", "", "Steps of training.")           \
     X(train_step_seconds, MINUTES, "latentd_train_step_seconds", "",                               \
-        "One step of training, with what it stepped aside for.")                                   \
+        "One step of training, including the time it waited for requests.")                        \
     X(train_preempted_total, COUNTER, "latentd_train_preempted_total", "",                         \
         "Times that training stepped aside for requests.")                                         \
     X(train_loss, REAL, "latentd_train_loss", "", "The loss of the last step of training.")        \
@@ -158,7 +158,7 @@ void metric_observe(enum metric metric, double value);
 enum metric metric_step_seconds(int rows);
 
 /* Counts a request that used this adapter. The first METRICS_LORAS_MAX names get a series each. All
- * other names are counted together, in a family of their own: any label could be a name. */
+ * other names are counted together, in a family of their own, because any label could be a name. */
 void metric_add_lora_request(const char *name);
 
 /* Returns all metrics in text format 0.0.4, malloc'd; NULL if there is no memory. `put_more` writes

@@ -15,13 +15,13 @@ struct text_stage {
     struct text_cache *cache; /* NULL: nothing is cached */
 };
 
-/* Returns text number `text` of image `index` of the request: 0 is the text without guidance, then
- * come the parts of its prompt. */
+/* Returns text number `text` of image `index` of the request: 0 is the unconditional text (the
+ * negative prompt or ""), then come the parts of its prompt. */
 const struct text *text_stage_text(const struct resolved_request *r, int index, int text);
 
 /* Computes the UNet's keys and values for the texts of the image's next evaluation, unless it has
- * them. Copies those that `like` has, another image of the same request and prompt in the same
- * sampler; `like` may be NULL. Takes the memory of one text from c's arena. */
+ * them. `like` is another image of the same request and prompt in the same sampler, or NULL; keys
+ * and values that it has are copied. Takes the memory of one text from c's arena. */
 void text_stage_encode(struct compute *c, const struct text_stage *stage,
     const struct resolved_request *r, int index, struct image *image, const struct image *like);
 
