@@ -470,20 +470,24 @@ __global__ void __launch_bounds__(THREADS) adafactor_rows_mean(const struct adaf
 /* Computes the update of element i, before it is clipped. Returns false if it is padding. */
 __device__ __forceinline__ bool update_of(const struct adafactor &a, int64_t i, float *update) {
     const struct factored_shape &s = a.shape;
-    const int64_t panel = s.k * s.side * s.side * s.panel;
-    const int64_t o = i / panel * s.panel + i % s.panel, inner = i % panel / s.panel;
-    const int64_t tap = inner / s.k, c = inner % s.k, matrix = (o * s.k + c) * s.side;
+    const int side = s.side, k = (int)s.k, width = s.panel;
+    const int panel = k * side * side * width; /* 32 bits: fewer registers for the divisions */
+    const int64_t before = i / panel;
+    const int rest = (int)(i - before * panel), inner = rest / width;
+    const int64_t o = before * width + rest % width;
+    const int tap = inner / k, c = inner % k;
+    const int64_t matrix = (o * k + c) * side;
     if (o >= s.n)
         return false;
-    const int64_t row = s.is_matrix ? o : matrix + tap / s.side;
+    const int64_t row = s.is_matrix ? o : matrix + tap / side;
     float mean = 0.0f;
     if (s.is_matrix)
         mean = *a.rows_mean;
     else
-        for (int j = 0; j < s.side; j++)
-            mean += a.rows[matrix + j] / (float)s.side;
+        for (int j = 0; j < side; j++)
+            mean += a.rows[matrix + j] / (float)side;
     /* Two roots, because the product of the states may be below the smallest float. */
-    const float col = a.cols[s.is_matrix ? c : matrix + tap % s.side];
+    const float col = a.cols[s.is_matrix ? c : matrix + tap % side];
     *update = scaled(a.gradient[i], a.gradient_scale, a.limit) *
               (1.0f / sqrtf(a.rows[row] / mean)) * (1.0f / sqrtf(col));
     return true;
@@ -509,26 +513,36 @@ __global__ void __launch_bounds__(THREADS) adafactor_parts(const struct adafacto
     }
 }
 
-__global__ void __launch_bounds__(THREADS) adafactor_step(const struct adafactor a, int parts) {
-    DYNAMIC_SHARED(double, scratch);
-    griddepcontrol_wait();
-    griddepcontrol_launch();
+/* Returns the factor of the parameter and that of its update, from the sums of all parts. */
+static __device__ float2 adafactor_factors(const struct adafactor &a, int parts, double *scratch) {
     double squares = 0.0, own = 0.0;
     for (int i = (int)threadIdx.x; i < parts; i += THREADS) {
         squares += a.parts[2 * i];
         own += a.parts[2 * i + 1];
     }
-    const double count = (double)(a.matrices * a.row_count * a.col_count);
-    const double rms = sqrt(block_sum(squares, scratch) / count);
-    const double own_rms = sqrt(block_sum(own, scratch) / count);
-    const double rate = (double)a.lr *
-                        (a.scale_parameter ? fmax(ADAFACTOR_LEAST_SCALE, own_rms) : 1.0);
-    const float size = (float)(rate / fmax(1.0, rms / (double)a.clip_threshold));
-    const float kept = (float)(1.0 - rate * (double)a.weight_decay);
+    squares = block_sum(squares, scratch);
+    own = block_sum(own, scratch);
+    if (threadIdx.x == 0) {
+        const double count = (double)(a.matrices * a.row_count * a.col_count);
+        const double rms = sqrt(squares / count), own_rms = sqrt(own / count);
+        const double rate = (double)a.lr *
+                            (a.scale_parameter ? fmax(ADAFACTOR_LEAST_SCALE, own_rms) : 1.0);
+        scratch[1] = 1.0 - rate * (double)a.weight_decay; /* others may still read scratch[0] */
+        scratch[2] = rate / fmax(1.0, rms / (double)a.clip_threshold);
+    }
+    __syncthreads();
+    return make_float2((float)scratch[1], (float)scratch[2]);
+}
+
+__global__ void __launch_bounds__(THREADS) adafactor_step(const struct adafactor a, int parts) {
+    DYNAMIC_SHARED(double, scratch);
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    const float2 factors = adafactor_factors(a, parts, scratch);
     for (int64_t i = FIRST_ELEMENT; i < a.floats; i += NEXT_ELEMENT) {
         float update;
         if (update_of(a, i, &update))
-            a.parameter[i] = a.parameter[i] * kept - size * update;
+            a.parameter[i] = a.parameter[i] * factors.x - factors.y * update;
     }
 }
 
