@@ -1,5 +1,7 @@
 #include "pictures/resize.h"
 
+#include "base/limits.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +163,13 @@ bool picture_resize(const struct picture *in, int width, int height, enum resize
     struct picture *out, struct error *err) {
     const bool columns_first = height < in->height && 2 * (in->width - width) < in->height - height;
     struct picture half;
+    const int64_t between = columns_first ? (int64_t)in->width * height
+                                          : (int64_t)width * in->height;
     *out = (struct picture){ 0 };
+    if (between > PICTURE_MAX_PIXELS || (int64_t)width * height > PICTURE_MAX_PIXELS)
+        return error_set(err, ERROR_INVALID,
+            "%dx%d px would become %dx%d px on the way; pictures have at most %d million pixels",
+            in->width, in->height, width, height, PICTURE_MAX_PIXELS / 1000000);
     if (!resize_one_way(in, columns_first, columns_first ? height : width, filter, &half, err))
         return false;
     const bool ok = resize_one_way(

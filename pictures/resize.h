@@ -7,7 +7,8 @@
 enum resize_filter { RESIZE_LANCZOS, RESIZE_BILINEAR, RESIZE_BICUBIC };
 
 /* Resizes a picture. The filter is widened when the picture becomes smaller, so that every pixel
- * counts. *out is a new picture with the same number of channels. ERROR_NO_MEMORY. */
+ * counts. *out is a new picture with the same number of channels. ERROR_INVALID if it would have
+ * more than PICTURE_MAX_PIXELS; ERROR_NO_MEMORY. */
 bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
     struct picture *out, struct error *err) __attribute__((warn_unused_result));
 
@@ -18,7 +19,8 @@ bool picture_resize_nearest(const struct picture *in, int width, int height, str
 
 /* Resizes with RESIZE_LANCZOS so that the picture covers width x height, then crops it to the
  * middle. Works like diffusers' _resize_and_crop; sides are rounded down. *out is a new picture
- * with the same number of channels. ERROR_NO_MEMORY. */
+ * with the same number of channels. ERROR_INVALID if a thin picture would grow past
+ * PICTURE_MAX_PIXELS before it is cropped; ERROR_NO_MEMORY. */
 bool picture_resize_to_cover(const struct picture *in, int width, int height, struct picture *out,
     struct error *err) __attribute__((warn_unused_result));
 

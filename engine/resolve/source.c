@@ -72,15 +72,22 @@ bool source_resize(const struct picture *in, int width, int height, enum resize_
                                       : picture_resize(in, width, height, RESIZE_LANCZOS, out, err);
 }
 
-/* Resizes the picture to the request's size, in place. */
-static bool fit(
-    struct picture *picture, const struct generate_request *request, struct error *err) {
+/* Resizes the picture to the request's size, in place. ERROR_INVALID names the field `param`. */
+static bool fit(struct picture *picture, const struct generate_request *request, const char *param,
+    struct error *err) {
     struct picture out = { 0 };
+    struct error why = { 0 };
     if (picture->width == request->width && picture->height == request->height)
         return true;
-    if (!source_resize(picture, request->width, request->height, request->resize_mode, &out, err)) {
+    if (!source_resize(
+            picture, request->width, request->height, request->resize_mode, &out, &why)) {
+        char value[48];
+        snprintf(value, sizeof(value), "%dx%d px", picture->width, picture->height);
         picture_finish(&out);
-        return false;
+        if (why.code == ERROR_INVALID)
+            return error_field(
+                err, param, value, "a picture that is less thin: %.300s", why.message);
+        return error_set(err, why.code, "%s", why.message);
     }
     picture_finish(picture);
     *picture = out;
@@ -125,8 +132,9 @@ bool source_create(
     const bool has_mask = request->mask_image.bytes;
     if (source_read(&request->init_image, param_of(SOURCE_INIT), &s->init, err) &&
         (!has_mask || read_mask(request, &s->mask, err)) && check_sizes(s, request, err) &&
-        fit(&s->init, request, err) &&
-        (!has_mask || (fit(&s->mask, request, err) && make_mask(&s->mask, err)))) {
+        fit(&s->init, request, param_of(SOURCE_INIT), err) &&
+        (!has_mask ||
+            (fit(&s->mask, request, param_of(SOURCE_MASKED), err) && make_mask(&s->mask, err)))) {
         *out = s;
         return true;
     }

@@ -308,6 +308,21 @@ static void claimed_entries_take_no_time(void) {
     free(one.bytes);
 }
 
+/* 4 rows of 4096 px that are to cover 2048x2048 would become 2 million px wide on the way. */
+static void thin_pictures_do_not_grow_without_bound(void) {
+    struct picture thin, out;
+    struct error err = { 0 };
+    CHECK(picture_create(4096, 4, 3, &thin, &err), "%s", err.message);
+    CHECK(!picture_resize_to_cover(&thin, 2048, 2048, &out, &err), "12 GB are refused");
+    CHECK(err.code == ERROR_INVALID, "%s", err.message);
+    CHECK_CONTAINS(err.message, "4096x4 px would become 2097152x2048 px");
+    picture_finish(&out);
+    CHECK(picture_resize_to_cover(&thin, 128, 64, &out, &err), "%s", err.message);
+    CHECK(out.width == 128 && out.height == 64, "%dx%d", out.width, out.height);
+    picture_finish(&out);
+    picture_finish(&thin);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2)
         return 2;
@@ -322,5 +337,6 @@ int main(int argc, char **argv) {
     pixels_end_with_the_last_row();
     claimed_entries_take_no_time();
     damage_does_no_harm();
+    thin_pictures_do_not_grow_without_bound();
     return check_done();
 }
