@@ -16,8 +16,9 @@
 #include <string.h>
 
 #define PICTURES_MAX 64
-/* Of all upscaled pictures of a request together: as many as one picture of the largest size. */
-#define PIXELS_MAX ((uint64_t)INIT_IMAGE_MAX_PX * INIT_IMAGE_MAX_PX)
+/* Of all pictures of a request together, those that come and those that are made of them before
+ * they are cropped: as many as one picture of the largest size comes with and becomes. */
+#define PIXELS_MAX (2 * (uint64_t)INIT_IMAGE_MAX_PX * INIT_IMAGE_MAX_PX)
 
 /* A parsed request. */
 struct extras {
@@ -173,6 +174,16 @@ static json_t *encode(struct extras_task *t, const struct picture_file *file,
     return json;
 }
 
+/* Adds to the pixels of all pictures of the request. */
+static bool count_pixels(struct extras_task *t, uint64_t *pixels, int64_t more, struct error *err) {
+    *pixels += (uint64_t)more;
+    return *pixels <= PIXELS_MAX ||
+           error_field(err, t->extras.batch ? "imageList" : "image",
+               "pictures that are too large together",
+               "at most %llu pixels in all, before and after they are upscaled",
+               (unsigned long long)PIXELS_MAX);
+}
+
 /* Adds a picture, upscaled, to the list. *pixels counts those of all. */
 static bool add_upscaled(struct extras_task *t, const struct picture_file *file, uint64_t *pixels,
     json_t *list, struct error *err) {
@@ -182,14 +193,13 @@ static bool add_upscaled(struct extras_task *t, const struct picture_file *file,
     if (task_is_cancelled(t))
         return error_set(err, ERROR_CANCELLED, "nobody waits for the pictures");
     if (!source_examine(file, param, INIT_IMAGE_MAX_PX, &width, &height, err) ||
+        !count_pixels(t, pixels, (int64_t)width * height, err) ||
         !source_read(file, param, &in, err))
         return false;
-    bool ok = sdapi_upscale_size(&t->extras.upscale, &in, &width, &height, err);
-    if (ok && (*pixels += (uint64_t)width * (uint64_t)height) > PIXELS_MAX)
-        ok = error_field(err, param, "pictures that are too large together",
-            "at most %llu upscaled pixels in all", (unsigned long long)PIXELS_MAX);
-    ok = ok && sdapi_upscale_picture(&t->extras.upscale, &in, &out, err) &&
-         json_array_append_new(list, encode(t, file, &out, err)) == 0;
+    bool ok = sdapi_upscale_size(&t->extras.upscale, &in, &width, &height, err) &&
+              count_pixels(t, pixels, sdapi_upscale_pixels(&t->extras.upscale, &in), err) &&
+              sdapi_upscale_picture(&t->extras.upscale, &in, &out, err) &&
+              json_array_append_new(list, encode(t, file, &out, err)) == 0;
     picture_finish(&in);
     picture_finish(&out);
     return ok;

@@ -205,14 +205,6 @@ static bool check_styles(const json_t *fields, struct sdapi_request *out, struct
     return true;
 }
 
-static bool check_tiling(const json_t *fields, struct error *err) {
-    bool on = false;
-    return json_is_null(json_object_get(fields, "tiling")) ||
-           (get_flag(fields, "tiling", &on, err) &&
-               (!on ||
-                   error_field(err, "tiling", "true", "false: there are no seamless pictures")));
-}
-
 /* Fields that have no effect here. Unless they have a value that has none in AUTOMATIC1111 either,
  * a comment says so. */
 static bool comment_ignored(const json_t *fields, struct sdapi_request *out, struct error *err) {
@@ -220,6 +212,7 @@ static bool comment_ignored(const json_t *fields, struct sdapi_request *out, str
         const char *name, *neutral, *other; /* as JSON; null is neutral too */
     } rows[] = {
         { "restore_faces", "false", NULL },
+        { "tiling", "false", NULL },
         { "s_churn", "0", "0.0" },
         { "s_tmin", "0", "0.0" },
         { "s_noise", "1", "1.0" },
@@ -403,9 +396,8 @@ static bool read_task_id(const json_t *fields, struct sdapi_request *out, struct
 static bool read_common(const json_t *fields, struct sdapi_request *out, struct error *err) {
     struct generate_request *generate = &out->generate;
     return check_scripts(fields, err) && check_styles(fields, out, err) &&
-           check_tiling(fields, err) && check_subseed(fields, err) &&
-           comment_ignored(fields, out, err) && read_prompts(fields, generate, err) &&
-           read_seed(fields, generate, err) &&
+           check_subseed(fields, err) && comment_ignored(fields, out, err) &&
+           read_prompts(fields, generate, err) && read_seed(fields, generate, err) &&
            get_int(fields, "steps", &generate->num_inference_steps, err) &&
            get_number(fields, "cfg_scale", &generate->guidance_scale, err) &&
            read_side(fields, "width", &generate->width, out, err) &&

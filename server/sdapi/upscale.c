@@ -46,6 +46,15 @@ bool sdapi_upscale_size(const struct sdapi_upscale *u, const struct picture *in,
     return true;
 }
 
+int64_t sdapi_upscale_pixels(const struct sdapi_upscale *u, const struct picture *in) {
+    if (u->upscaler == SDAPI_UPSCALER_NONE)
+        return (int64_t)in->width * in->height;
+    const int64_t covering = (int64_t)(covering_side(u, in, in->width) *
+                                       covering_side(u, in, in->height));
+    const int64_t cropped = is_cropped(u) ? (int64_t)u->width * u->height : 0;
+    return covering > cropped ? covering : cropped;
+}
+
 /* Puts the middle of the picture onto a black one of width x height. In place. */
 static bool crop(struct picture *picture, int width, int height, struct error *err) {
     const int left = width / 2 - picture->width / 2, top = height / 2 - picture->height / 2;

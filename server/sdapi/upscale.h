@@ -26,6 +26,10 @@ struct sdapi_upscale {
 bool sdapi_upscale_size(const struct sdapi_upscale *upscale, const struct picture *in, int *width,
     int *height, struct error *err) __attribute__((warn_unused_result));
 
+/* Returns the pixels that an upscaler makes of the picture before it is cropped, or of the cropped
+ * picture if that has more. */
+int64_t sdapi_upscale_pixels(const struct sdapi_upscale *upscale, const struct picture *in);
+
 /* Upscales an RGB picture. *out is a new picture. */
 bool sdapi_upscale_picture(const struct sdapi_upscale *upscale, const struct picture *in,
     struct picture *out, struct error *err) __attribute__((warn_unused_result));

@@ -55,7 +55,7 @@ def passed_over(d):
 
 
 def refused(d):
-    wrong = {"enable_hr": True, "subseed_strength": 0.5, "script_name": "x", "tiling": True,
+    wrong = {"enable_hr": True, "subseed_strength": 0.5, "script_name": "x",
              "alwayson_scripts": {"x": {"args": [{"enabled": True}]}}, "scheduler": "quadratic",
              "init_images": ["AAAA", "AAAA"], "resize_mode": 3, "inpainting_fill": 2, "mask_round": False,
              "latent_mask": "AAAA", "initial_noise_multiplier": 2, "override_settings": {"x": 1}}

@@ -149,7 +149,6 @@ def errors(d):
         ({"sampler_name": "Nobody's"}, 400, "Sampler not found"),
         ({"steps": "x"}, 422, ["body", "steps"]),
         ({"width": 63}, 422, ["body", "width"]),
-        ({"tiling": True}, 422, ["body", "tiling"]),
         ({"lora": [{"path": "nobody"}]}, 422, ["body", "lora"]),
         ({"enable_hr": True}, 422, ["body", "enable_hr"]),
         ({"script_name": "x"}, 422, ["body", "script_name"]),
