@@ -87,8 +87,9 @@ static bool decide_defaults(json_t *body, const struct generate_request *asked) 
     bool ok = true;
     for (int id = 0; ok && id < GENERATE_FIELD_COUNT; id++) {
         const struct generate_field *f = &generate_fields[id];
+        const json_t *value_given = json_object_get(body, f->name);
         const bool is_open = f->by_model && f->kind != FIELD_OTHER &&
-                             !json_object_get(body, f->name) &&
+                             (!value_given || json_is_null(value_given)) &&
                              (id != GENERATE_long_prompt || asked->long_prompt_given ||
                                  asked->prompt_syntax == PROMPT_SYNTAX_PLAIN);
         if (!is_open || (id == GENERATE_negative_prompt && asked->negative_prompt_embeds.values))
@@ -103,8 +104,9 @@ static bool decide_defaults(json_t *body, const struct generate_request *asked) 
     return ok;
 }
 
-/* Stores the resolved seed, model and adapters in the body. If the prompt may have tags, the
- * adapters are left out, because every attempt reads the tags anew. */
+/* Stores the resolved seed, model, scheduler and adapters in the body. Adapters get their full
+ * names: a short name may mean another one later. If the prompt may have tags, adapters stay as
+ * they were sent, because every attempt reads the tags anew. */
 static bool decide(json_t *body, const struct resolved_request *resolved) {
     const char *syntax = json_string_value(json_object_get(body, "prompt_syntax"));
     const bool has_tags = syntax && strcmp(syntax, "plain") != 0;
@@ -114,7 +116,12 @@ static bool decide(json_t *body, const struct resolved_request *resolved) {
     ok = ok && decide_defaults(body, &resolved->asked);
     if (ok && resolved->of.name)
         ok = json_object_set_new(body, "model", json_string(resolved->of.name)) == 0;
-    if (ok && !resolved->asked.loras_given && !has_tags)
+    const json_t *scheduler = json_object_get(body, "scheduler");
+    if (ok && (!scheduler || json_is_null(scheduler)) &&
+        scheduler_choice_is_given(&resolved->asked.scheduler))
+        ok = json_object_set_new(
+                 body, "scheduler", scheduler_choice_to_json(&resolved->asked.scheduler)) == 0;
+    if (ok && !has_tags)
         ok = json_object_set_new(body, "loras", uses_json(resolved)) == 0;
     return ok;
 }

@@ -17,7 +17,7 @@ JSON = {"Content-Type": "application/json"}
 OLD, NEW = "fake,step_ms=6", "fake,step_ms=1"
 ENDLESS = {"num_inference_steps": 999, "num_images": 4}
 HEAVY, HEAVIER, BROKEN = "fake,heavy,step_ms=6", "fake,heavy,step_ms=1", "fake,heavy,fail_load"
-SLOW = "fake,heavy,load_ms=4000"
+SLOW = "fake,heavy,load_ms=4000,step_ms=6"  # slow enough that no job ends before the switch does
 
 
 class Switched(Daemon):
@@ -150,10 +150,14 @@ def what_waits_has_not_ended():
         check(wait_until(lambda: f"the model {HEAVY} is unloaded" in d.read_log(), 60), "there is none")
         d.ask(paused, "resume")
         check(wait_until(lambda: d.job(paused)["state"] == "running"), "it is begun")
+
+        def completed(id):
+            return d.request("POST", "/internal/progress", json.dumps({"id_task": id}), JSON).json()["completed"]
+
+        check(wait_until(lambda: not completed(paused)), "its drawing is there again")  # the paused one had ended
         looks = []
         while d.switch()["state"] == "loading":
-            looks.append([d.request("POST", "/internal/progress", json.dumps({"id_task": id}), JSON).json()["completed"]
-                          for id in (paused, finished)])
+            looks.append([completed(id) for id in (paused, finished)])
         print(f"{len(looks)} looks while the next checkpoint was loaded: {sum(a for a, _ in looks)} said that the one "
               f"that waits is completed, {sum(b for _, b in looks)} that the other one is")
         check(looks and not any(a for a, _ in looks), "who waits is not completed")
