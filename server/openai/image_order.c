@@ -2,6 +2,7 @@
 
 #include "base/text/json.h"
 #include "base/text/shape.h"
+#include "engine/resolve/source.h"
 #include "pictures/picture.h"
 #include "server/generation/generate_json.h"
 #include "server/openai/openai.h"
@@ -45,10 +46,16 @@ static bool parse_size(const json_t *value, struct image_order *order, struct er
     return true;
 }
 
-/* Checks `user` or safety_identifier, which must be strings and have no effect. */
+/* Check `user` and safety_identifier, which must be strings and have no effect. */
 static bool parse_user(const json_t *value, struct image_order *order, struct error *err) {
     (void)order;
     return json_is_string(value) || json_bad_field("user", value, "a string", err);
+}
+
+static bool parse_safety_identifier(
+    const json_t *value, struct image_order *order, struct error *err) {
+    (void)order;
+    return json_is_string(value) || json_bad_field("safety_identifier", value, "a string", err);
 }
 
 /* --- All fields --- */
@@ -71,7 +78,7 @@ enum form_value {
 static const int quality_steps[] = { 0, 0, 15, 25, 50, 50, 75, 100 };
 #define QUALITY_WORDS FIELD_WORDS("auto", "standard", "low", "medium", "high", "hd", "xhigh", "max")
 
-#define REFERENCE "{image_url?: string|null, file_id?: string|null}"
+#define REFERENCE "{image_url: string, file_id?: null}"
 #define OTHER(form_, shape_, parse_)                                                               \
     .kind = FIELD_OTHER, .form = form_, .shape = shape_, .parse = parse_
 /* OpenAI's own fields. A route also takes the fields of GENERATE_FIELDS whose `openai` has the
@@ -132,7 +139,7 @@ static const struct own_field {
     { .name = "style", IGNORED("vivid", "natural"), .routes = GENERATION },
     { .name = "user", OTHER(FORM_TEXT, "string|null", parse_user), .routes = ALL },
     { .name = "safety_identifier",
-        OTHER(FORM_TEXT, "string|null", parse_user),
+        OTHER(FORM_TEXT, "string|null", parse_safety_identifier),
         .routes = GENERATION | EDIT },
     { .name = "stream",
         MEMBER(FLAG, stream),
@@ -479,8 +486,11 @@ bool image_order_mask_by_alpha(
     const struct picture_file *file = &request->init_image;
     struct picture holes = { 0 };
     struct error why = { 0 };
+    int width, height;
     if (order->route != IMAGE_EDIT || request->mask_image.bytes)
         return true;
+    if (!source_examine(file, "image", INIT_IMAGE_MAX_PX, &width, &height, &why))
+        return true; /* too large or damaged: resolving says so */
     if (!picture_decode_transparency(file->bytes, file->size, &holes, &why)) {
         /* Nothing of it is transparent, or it is damaged, which its own decoding will say. */
         if (why.code == ERROR_INVALID || why.code == ERROR_TOO_LARGE)

@@ -219,7 +219,7 @@ static const struct {
     { "\"moderation\": \"high\"", "moderation", "invalid_value", "\"low\"" },
     { "\"style\": \"flat\"", "style", "invalid_value", "\"vivid\"" },
     { "\"user\": 7", "user", "invalid_value", "a string" },
-    { "\"safety_identifier\": 7", "user", "invalid_value", "a string" },
+    { "\"safety_identifier\": 7", "safety_identifier", "invalid_value", "a string" },
     { "\"stream\": 1", "stream", "invalid_value", "true or false" },
     { "\"partial_images\": 4, \"stream\": true", "partial_images", "invalid_value", "0 to 3" },
     { "\"partial_images\": 1", "partial_images", "invalid_value", "\"stream\"" },
