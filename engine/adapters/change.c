@@ -25,8 +25,7 @@ static struct adapter_entry *find_or_look(
     if (entry)
         return entry;
     struct error why;
-    if (adapters->folder < 0 || !adapter_name_check("name", name, &why) ||
-        !adapters_may_add(adapters, "name", name, &why)) {
+    if (adapters->folder < 0 || !adapter_name_check("name", name, &why)) {
         no_such_name(name, err);
         return NULL;
     }

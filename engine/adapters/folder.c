@@ -345,12 +345,17 @@ static bool scan_below(struct scan *scan, int at, const char *file, const char *
     return scan_folder(scan, open_folder(at, file), prefix);
 }
 
+static bool is_folder(int at, const char *file) {
+    struct stat st;
+    return fstatat(at, file, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* Looks at one entry of the folder `at`. `path` is its path below the folder of adapters. */
 static bool scan_entry(struct scan *scan, int at, const char *file, char *path) {
     size_t length;
     if (file[0] == '.') /* hidden, or an upload */
         return true;
-    if (!has_suffix(path, &length))
+    if (!has_suffix(path, &length) || is_folder(at, file))
         return scan_below(scan, at, file, path);
     path[length] = 0;
     if (adapter_name_check("name", path, NULL))

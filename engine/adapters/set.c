@@ -267,10 +267,12 @@ struct asked {
  * default. */
 static bool blame(const struct asked *asked, const char *name, struct error *err) {
     char param[48] = "loras";
-    for (int i = 0; asked->given && i < asked->count; i++)
-        if (strcmp(asked->choices[i].name, name) == 0 ||
-            strcmp(asked->choices[i].name, adapter_name_stem(name)) == 0)
+    bool found = false; /* by its full name */
+    for (int i = 0; asked->given && !found && i < asked->count; i++) {
+        found = strcmp(asked->choices[i].name, name) == 0;
+        if (found || strcmp(asked->choices[i].name, adapter_name_stem(name)) == 0)
             name_param(param, i, "name");
+    }
     if (!err)
         return false;
     error_prefix(err, "%s: %s", param, name);

@@ -126,6 +126,17 @@ static void ordinary_names_can_be_used(void) {
     printf("%d names: scanned, used, replaced and deleted\n", count);
 }
 
+static void a_folder_may_be_called_like_a_file(void) {
+    struct adapters_scan scan;
+    begin();
+    make_folder("odd.safetensors");
+    rig_put(&rig, "odd.safetensors/in", RIG_LORA, 2, "to_", 54);
+    rescan(&scan);
+    CHECK(scan.added == 1 && scan.passed_over == 0, "%d added", scan.added);
+    free(with("odd.safetensors/in"));
+    CHECK(adapters_delete(rig.adapters, "odd.safetensors/in", &err), "%s", err.message);
+}
+
 static void a_last_part_is_enough_if_only_one_has_it(void) {
     struct adapters_scan scan;
     char name[ADAPTER_NAME_MAX_BYTES + 1];
@@ -341,6 +352,7 @@ static void only_headers_are_read_at_the_start(void) {
 int main(void) {
     rig_make(&rig, kernels_cpu(), DTYPE_F32);
     ordinary_names_can_be_used();
+    a_folder_may_be_called_like_a_file();
     a_last_part_is_enough_if_only_one_has_it();
     alike_names_are_told_apart_or_refused();
     folders_lead_nowhere_else();
