@@ -128,15 +128,20 @@ static bool is_open(const struct generate_field *f, struct generate_request *req
                                  : field_get(&f->field, request) == f->value;
 }
 
-/* A request that says anything about its scheduler gets nothing from the defaults: its options
- * already go to the scheduler that the defaults have given the checkpoint. */
+/* A request that names a scheduler gets nothing from the defaults. One that gives options alone
+ * gets the defaults' scheduler, and the options that it does not give itself. */
 static void apply_scheduler(
     const struct generate_request *defaults, struct generate_request *request) {
     const uint64_t bit = UINT64_C(1) << GENERATE_scheduler;
-    if (!scheduler_choice_is_given(&defaults->scheduler) ||
-        (!(request->assumed & bit) && scheduler_choice_is_given(&request->scheduler)))
+    struct scheduler_choice choice = defaults->scheduler;
+    const bool assumed = request->assumed & bit;
+    if (!scheduler_choice_is_given(&choice) || (!assumed && request->scheduler.has_kind))
         return;
-    request->scheduler = defaults->scheduler;
+    for (int id = 0; !assumed && id < SCHEDULER_OPTION_COUNT; id++)
+        if (request->scheduler.given[id])
+            scheduler_choose(&choice, (enum scheduler_option_id)id,
+                field_get(&scheduler_options[id].field, &request->scheduler.values));
+    request->scheduler = choice;
     request->assumed &= ~bit;
 }
 

@@ -62,6 +62,9 @@ def the_scheduler(path):
         check(used(d)["scheduler"] == named, f"left out: {used(d)['scheduler']}")
         check(used(d, scheduler={"use_karras_sigmas": False})["scheduler"]["use_karras_sigmas"] is False,
               "an option alone goes to the default scheduler")
+        kept = used(d, scheduler={"timestep_spacing": "trailing"})["scheduler"]
+        check((kept["name"], kept["use_karras_sigmas"], kept["timestep_spacing"]) == ("dpmpp_2m", True, "trailing"),
+              f"an option alone leaves the default's others: {kept}")
         check(used(d, scheduler="ddim")["scheduler"]["name"] == "ddim", "a client's own")
         drawn = [json.loads(post(d, "/sdapi/v1/txt2img", {"prompt": "a", "steps": 2, "width": 64, "height": 64, **more}
                                  ).json()["info"]) for more in ({}, {"sampler_name": "Euler"})]
