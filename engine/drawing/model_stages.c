@@ -531,12 +531,25 @@ static bool create_slab(struct model_stages *m, const struct resolved_request *r
     return true;
 }
 
+/* Returns the slab for the request's size; NULL if there is none yet. An idle slab that is too
+ * small for the request's texts is dropped: it is made anew for the request's images alone. */
+static struct slab *slab_for(struct model_stages *m, const struct resolved_request *r) {
+    struct slab *slab = find_slab(m, r);
+    if (!slab || images_in(slab) ||
+        (slab->sampler.size.tokens >= longest_text(r) && slab->sampler.size.parts >= most_parts(r)))
+        return slab;
+    drop_slab(slab);
+    m->call_count = 0;
+    return NULL;
+}
+
 /* Moves a slab's images to a sampler of another size in a new arena. */
 static bool resize_slab(
     struct model_stages *m, struct slab *slab, const struct sampler_size *size, struct error *err) {
     struct slab grown = *slab;
-    if (!create_sampler(m, size, &grown.arena, &grown.sampler, err))
-        return false;
+    while (!create_sampler(m, size, &grown.arena, &grown.sampler, err))
+        if (err->code != ERROR_NO_MEMORY || !drop_idle(m))
+            return false;
     struct compute c = compute_of(m);
     sampler_move(&c, &grown.sampler, &slab->sampler);
     compute_synchronize(&c);
@@ -607,9 +620,10 @@ static const struct image *find_like(const struct slab *slab, const struct image
 
 static bool place_image(struct model_stages *m, const struct resolved_request *r, int index,
     struct image *image, struct error *err) {
-    struct slab *slab = find_slab(m, r);
-    if (!reserve_one(m, r, err) || (!slab && !create_slab(m, r, &slab, err)) ||
-        !lengthen_slab(m, slab, r, err))
+    if (!reserve_one(m, r, err))
+        return false;
+    struct slab *slab = slab_for(m, r); /* not earlier: reserve_one may drop idle slabs */
+    if ((!slab && !create_slab(m, r, &slab, err)) || !lengthen_slab(m, slab, r, err))
         return false;
     fill_image(r, index, image->latents, image->moments, image);
     if (!sampler_place(&slab->sampler, image) &&
