@@ -608,10 +608,16 @@ static json_t *value_to_json(const struct train_field *f, const struct train_con
                                    : field_to_json(&f->field, config);
 }
 
+/* Returns whether the optimizer decides the field's value itself. */
+static bool is_replaced(const struct train_field *f, const struct train_config *config) {
+    return config->optimizer == TRAIN_ADAFACTOR && config->adafactor_relative_step &&
+           strcmp(f->name, "learning_rate") == 0;
+}
+
 json_t *train_config_to_json(const struct train_config *config) {
     json_t *json = json_object();
     for (size_t i = 0; json && i < FIELD_COUNT; i++) {
-        if (!has_effect(&fields[i], config))
+        if (!has_effect(&fields[i], config) || is_replaced(&fields[i], config))
             continue;
         json_t *value = value_to_json(&fields[i], config);
         if (json_is_null(value)) {

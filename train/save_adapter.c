@@ -363,8 +363,9 @@ bool save_adapter(const char *path, enum train_save_format format, const struct 
     struct error *err) {
     const size_t modules = p->products ? p->products->count : p->count;
     struct file f = { .items = calloc(MODULE_TENSORS_MAX * modules, sizeof(*f.items)) };
-    json_t *metadata = format == TRAIN_SAVE_KOHYA ? kohya_metadata(config, facts)
-                                                  : diffusers_metadata(config, facts);
+    /* diffusers and peft have no metadata for LoHa and LoKr; LyCORIS reads kohya's. */
+    const bool is_kohya = format == TRAIN_SAVE_KOHYA || config->adapter_type != TRAIN_ADAPTER_LORA;
+    json_t *metadata = is_kohya ? kohya_metadata(config, facts) : diffusers_metadata(config, facts);
     bool ok = (f.items && metadata) ||
               error_set(err, ERROR_NO_MEMORY, "no memory to write an adapter");
     for (size_t i = 0; ok && i < modules; i++)

@@ -412,6 +412,7 @@ bool prodigy_is_right(const struct check *k, const struct prodigy_args *a) {
                (const struct named[]){ { "m", a->m }, { "v", a->v }, { NULL, NULL } }, NULL);
 }
 
+/* beta2 comes ever nearer to 1 with the steps, and reaches it. */
 bool adafactor_is_right(const struct check *k, const struct adafactor_args *a) {
     const struct factored_shape *s = &a->shape;
     if (s->n < 1 || s->k < 1 || s->panel < 1 || (s->side != 1 && (s->side != 3 || s->is_matrix)))
@@ -428,7 +429,7 @@ bool adafactor_is_right(const struct check *k, const struct adafactor_args *a) {
            check_shape(k, "rows", a->rows, &rows, "parameter", a->parameter) &&
            check_tensor(k, "cols", a->cols, 1, 1) &&
            check_shape(k, "cols", a->cols, &cols, "parameter", a->parameter) &&
-           step_is_right(k, 0, a->beta2, a->gradient_limit) &&
+           step_is_right(k, 0, a->beta2 == 1 ? 0 : a->beta2, a->gradient_limit) &&
            are_apart(k,
                (const struct named[]){ { "parameter", a->parameter }, { "rows", a->rows },
                    { "cols", a->cols }, { NULL, NULL } },

@@ -58,6 +58,30 @@ static void the_end_may_be_below_the_scaled_rate_only(void) {
 }
 
 /* All fields at once, parsed from JSON and written back. */
+/* A stored job is parsed again: what the daemon writes must be what it takes. */
+static void optimizers_come_back(void) {
+    static const char *const more[] = { "\"optimizer\": \"lion\"", "\"optimizer\": \"adafactor\"",
+        "\"optimizer\": \"adafactor\", \"adafactor_relative_step\": true, "
+        "\"adafactor_warmup_init\": true",
+        "\"optimizer\": \"prodigy\", \"learning_rate\": 1", "\"adapter_type\": \"lokr\"" };
+    for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++) {
+        char text[256];
+        struct train_config c, again;
+        struct error err = { 0 };
+        snprintf(text, sizeof(text),
+            "{\"name\": \"a\", \"dataset\": \"d\", \"max_train_steps\": 1, %s}", more[i]);
+        CHECK(parse(text, &c, &err), "%s: %s", text, err.message);
+        json_t *first = train_config_to_json(&c);
+        CHECK(train_config_parse(first, &again, &err), "%s: %s", more[i], err.message);
+        json_t *second = train_config_to_json(&again);
+        CHECK(json_equal(first, second), "%s does not come back", more[i]);
+        json_decref(first);
+        json_decref(second);
+        train_config_finish(&c);
+        train_config_finish(&again);
+    }
+}
+
 static void what_is_read_comes_back(void) {
     static const char text[] =
         "{\"name\": \"my-cat.v2\", \"dataset\": \"cats\", \"seed\": 7, \"rank\": 8, "
@@ -372,6 +396,7 @@ int main(int argc, char **argv) {
         return 2;
     defaults_are_diffusers();
     the_end_may_be_below_the_scaled_rate_only();
+    optimizers_come_back();
     what_is_read_comes_back();
     wrong_fields_have_errors_of_their_own();
     a_long_key_is_refused();

@@ -72,6 +72,9 @@ static void names_and_shapes_are_theirs(const json_t *recorded) {
     const char *text = json_string_value(
         json_object_get(header->metadata, "lora_adapter_metadata"));
     json_t *peft = text ? json_loads(text, 0, NULL) : NULL;
+    const char *module = json_string_value(json_object_get(header->metadata, "ss_network_module"));
+    CHECK((text != NULL) != (module && strcmp(module, "lycoris.kohya") == 0),
+        "peft's metadata or LyCORIS's: %s", module ? module : "none");
     if (json_object_get(recorded, "metadata"))
         CHECK(json_is_true(json_object_get(peft, "unet.use_dora")), "%s", text);
     json_decref(peft);
