@@ -90,6 +90,7 @@
 #define PROMPT_WEIGHT_MAX 1000.0
 #define PROMPT_PARTS_MAX 8      /* joined by AND (engine/prompts/syntax.c) */
 #define PROMPT_VARIANTS_MAX 128 /* texts of a prompt, by editing (engine/prompts/schedule.c) */
+#define PROMPT_VARIANTS_BYTES_MAX (8 * PROMPT_MAX_BYTES) /* of such texts of a part, together */
 #define TIMEOUT_MAX_S 86400.0
 #define PRIORITY_MAX 3 /* either sign */
 #define LORAS_PER_REQUEST_MAX 64

@@ -34,6 +34,7 @@ struct parser {
     struct open_bracket open[PROMPT_NESTING_MAX];
     int depth;
     bool is_literal; /* the whole text */
+    size_t bytes;    /* of all variants so far */
     struct error *err;
 };
 
@@ -196,6 +197,15 @@ static bool refuse_variants(const struct parser *p) {
         PROMPT_VARIANTS_MAX);
 }
 
+/* The texts together are bounded too: each is parsed and tokenized. */
+static bool refuse_bytes(const struct parser *p) {
+    char value[64];
+    snprintf(
+        value, sizeof(value), "texts of more than %d bytes together", PROMPT_VARIANTS_BYTES_MAX);
+    return error_field(p->err, p->param, value,
+        "fewer or shorter texts, made by editing [a:b:0.5] and alternation [a|b]");
+}
+
 /* Appends the span that ends at `last`, with its text. `room` fits the text. */
 static bool add_span(struct parser *p, int last, char *room, struct prompt_schedule *out) {
     int variant = 0;
@@ -207,6 +217,9 @@ static bool add_span(struct parser *p, int last, char *room, struct prompt_sched
     if (!LIST_ROOM(out->spans, out->span_count, "a prompt's schedule", p->err))
         return false;
     if (variant == out->variant_count) {
+        p->bytes += strlen(room);
+        if (variant > 0 && p->bytes > PROMPT_VARIANTS_BYTES_MAX)
+            return refuse_bytes(p);
         char *text = strdup(room);
         if (!text || !LIST_ROOM(out->variants, variant, "a prompt's texts", p->err)) {
             free(text);

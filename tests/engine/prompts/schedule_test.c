@@ -150,6 +150,11 @@ static void huge_schedules_are_refused(void) {
               "prompt", text, PROMPT_VARIANTS_MAX, PROMPT_VARIANTS_MAX, &schedule, &err),
         "%s", err.message);
     prompt_schedule_finish(&schedule);
+    /* A long text of which much stays the same. */
+    static char longest[PROMPT_MAX_BYTES + 1];
+    memset(longest, 'a', sizeof(longest) - 1);
+    memcpy(longest, "[1|2|3|4|5|6|7|8|9]", 19);
+    refuses(longest, 9, "more than 131072 bytes");
     CHECK(prompt_schedule_parse("prompt", "[a|b]", 10, 2, &schedule, &err), "%s", err.message);
     prompt_schedule_finish(&schedule);
     CHECK(!prompt_schedule_parse("prompt", "[a|b]", 10, 1, &schedule, &err), "two instead of one");

@@ -116,6 +116,8 @@ def tokens(d, folder):
             ("(a:1.3)", {"prompt_syntax": "a1111"}, (1, 1, None)),
             ("a BREAK a", {"prompt_syntax": "a1111"}, (2, 2, None)),
             ("a <lora:none:1>", {"prompt_syntax": "a1111"}, (1, 1, None)),
+            ("[a|a a a]", {"prompt_syntax": "a1111"}, (3, 1, None)), ("a [a:a a:0.5]", {"prompt_syntax": "a1111"}, (3, 1, None)),
+            ("a a AND a", {"prompt_syntax": "a1111"}, (2, 1, None)),
             ("a " * 75, {}, (75, 1, None)), ("a " * 78, {}, (78, 1, "a a a")),
             ("a " * 78, {"long_prompt": "chunk"}, (78, 2, None)),
             ("a " * 78, {"prompt_syntax": "a1111"}, (78, 2, None)), ("a mystyle", {}, (4, 1, None))):
@@ -123,7 +125,7 @@ def tokens(d, folder):
         found = tuple((a["prompt"][k] or "").strip() or None if k == "cut" else a["prompt"][k]
                       for k in ("tokens", "chunks", "cut"))
         check(found == expected and a["chunk_tokens"] == 75 and "negative_prompt" not in a, f"{prompt[:20]}: {a}")
-    print("11 texts have the tokens that CLIP gives them")
+    print("14 texts have the tokens that CLIP gives them")
     both = count(d, "a", negative_prompt="a " * 76)
     check(both["prompt"]["tokens"] == 1 and both["negative_prompt"]["tokens"] == 76, f"{both}")
     long = "a red house, " * 30
@@ -133,7 +135,7 @@ def tokens(d, folder):
     for body, param, words in (({}, "prompt", "a text"), ({"prompt": ["a"]}, "prompt", "a text"),
                                ({"prompt": "a", "steps": 2}, "steps", "prompt_syntax"),
                                ({"prompt": "a", "long_prompt": "no"}, "long_prompt", "truncate"),
-                               ({"prompt": "[a|b]", "prompt_syntax": "a1111"}, "prompt", "a|b"),
+                               ({"prompt": "a" + " AND a" * 8, "prompt_syntax": "a1111"}, "prompt", "at most 8 parts"),
                                ({"prompt": "a", "prompt_syntax": "a1111", "long_prompt": "truncate"}, "long_prompt", "chunk"),
                                ({"prompt": "a" * 20000}, "prompt", "16384")):
         r = d.request("POST", "/tokens", json.dumps(body), {"Content-Type": "application/json"})
