@@ -38,7 +38,7 @@ function settingsOf(form, schedulers) {
         put(fields, value, first) {
             if (!fields.prompt.includes(first))
                 throw new Error(`The prompt does not have “${first}”, which the others would replace.`);
-            fields.prompt = fields.prompt.replaceAll(first, value);
+            fields.prompt = fields.prompt.replaceAll(first, () => value);
         } });
     for (const name of form.loras())
         settings.set(LORA + name, { label: `Weight of ${name}`, read: numberOf,

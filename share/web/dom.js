@@ -83,15 +83,23 @@ export function confirmed(question, verb) {
     });
 }
 
+/* Whether files are dragged. Text that is dragged into a field is the browser's affair. */
+export const hasFiles = (event) => event.dataTransfer.types.includes("Files");
+
 /* Files dropped on `place`, or chosen with `input`, where there is one. */
 export function takeFiles(place, input, take) {
     let depth = 0;
     const over = (step) => place.classList.toggle("over", (depth = Math.max(0, depth + step)) > 0);
-    place.addEventListener("dragenter", (event) => { event.preventDefault(); over(1); });
-    place.addEventListener("dragleave", () => over(-1));
-    place.addEventListener("dragover", (event) => event.preventDefault());
-    place.addEventListener("drop", async (event) => {
-        event.preventDefault();
+    const listen = (kind, act) => place.addEventListener(kind, (event) => {
+        if (hasFiles(event)) {
+            event.preventDefault();
+            act(event);
+        }
+    });
+    listen("dragenter", () => over(1));
+    listen("dragleave", () => over(-1));
+    listen("dragover", () => {});
+    listen("drop", async (event) => {
         depth = 0;
         over(0);
         take(await droppedFiles(event.dataTransfer));

@@ -1,7 +1,7 @@
 /* Starts the page: asks the daemon what it can do, builds the forms from that, and shows one room. */
 import { getJson } from "./api.js";
 import { createCompare } from "./compare.js";
-import { announce, element, find, freshId, showTrouble, takeFiles } from "./dom.js";
+import { announce, element, find, freshId, hasFiles, showTrouble, takeFiles } from "./dom.js";
 import { createForm } from "./form.js";
 import { createGallery } from "./gallery.js";
 import { createModelPicker } from "./models.js";
@@ -66,7 +66,10 @@ function takeSettings(form, model) {
     find("#prompt-fields").append(root);
     /* Elsewhere a dropped file would take the page's place. */
     for (const kind of ["dragover", "drop"])
-        document.addEventListener(kind, (event) => event.preventDefault());
+        document.addEventListener(kind, (event) => {
+            if (hasFiles(event))
+                event.preventDefault();
+        });
 }
 
 async function start() {
