@@ -240,7 +240,8 @@ static void other_optimizers_refuse(void) {
     REFUSES(adafactor, adafactor, a.shape.n = 5, "parameter is f32 [8], it must be f32 [10]");
     REFUSES(adafactor, adafactor, a.shape.side = 3, "side 3");
     REFUSES(adafactor, adafactor, a.rows = &sums, "rows is f32 [2], it must be f32 [4]");
-    REFUSES(adafactor, adafactor, a.beta2 = 1, "betas are 0 and 1");
+    ACCEPTS(adafactor, adafactor, a.beta2 = 1);
+    REFUSES(adafactor, adafactor, a.beta2 = 1.5, "betas are 0 and 1.5");
 }
 
 int main(void) {

@@ -504,7 +504,8 @@ static void only_regular_files_are_read(void) {
     rig_write(&rig, rig_path(&rig, "no name"), RIG_LORA, 4, "to_", 32);
     struct adapters_scan scan;
     CHECK(adapters_rescan(rig.adapters, &scan, &err), "%s", err.message);
-    CHECK(scan.added == 1 && scan.passed_over == 3, "%d added, %d passed over", scan.added,
+    /* The link and the pipe are passed over; the folder is looked into, and is empty. */
+    CHECK(scan.added == 1 && scan.passed_over == 2, "%d added, %d passed over", scan.added,
         scan.passed_over);
     static const char *const names[] = { "link", "folder", "pipe" };
     for (int i = 0; i < 3; i++) {
