@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+_Static_assert(IMAGE_TEXTS_MAX <= UNET_CALL_MAX_ROWS, "an image fits a call");
+
 /* One UNet call and its images. The call has `rows` rows: first the unconditional ones, then the
  * conditional ones. Both are in the order of the images. */
 struct tick {

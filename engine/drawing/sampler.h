@@ -27,7 +27,6 @@ struct sampler;
 
 /* The texts of an image: the one without guidance, and the parts of its prompt. */
 #define IMAGE_TEXTS_MAX (1 + PROMPT_PARTS_MAX)
-_Static_assert(IMAGE_TEXTS_MAX <= UNET_CALL_MAX_ROWS, "an image fits a call");
 
 /* Members that the caller does not need are zero. All pointers are borrowed until the image has
  * left. */
