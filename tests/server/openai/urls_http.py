@@ -87,7 +87,7 @@ with Daemon(EXECUTABLE, "fake,images=4", extra=("--host", "sd.example")) as d:
 with tempfile.TemporaryDirectory() as folder:
     key = subprocess.run([EXECUTABLE, "key", "alice", "--api-keys", f"{folder}/keys"], capture_output=True, text=True,
                          check=True).stdout.strip()
-    with Daemon(EXECUTABLE, "fake", ready=False,
+    with Daemon(EXECUTABLE, "fake",
                 extra=("--api-keys", f"{folder}/keys", "--public-url", "https://sd.example/sd")) as d:
         alice = {"Authorization": f"Bearer {key}"}
         url = draw(d, alice)[0]["url"]
