@@ -41,7 +41,7 @@ struct text_options {
     int context_length;                     /* of a chunk, with its begin and end marks */
     enum prompt_syntax syntax;
     enum long_prompt long_prompt;
-    int evaluations; /* of the UNet in a full drawing, which edits of a prompt count */
+    int evaluations; /* of the UNet in a full drawing, at least 1; edits of a prompt count them */
 };
 
 /* The parts of a text that are not words. The caller zeroes it before the call and finishes it in

@@ -222,6 +222,7 @@ bool pipeline_count_text(const struct pipeline *p, const struct text_question *q
         .context_length = 77,
         .syntax = question->syntax,
         .long_prompt = question->long_prompt,
+        .evaluations = 25,
     };
     return text_count(&options, question->param, question->string, question->negative, out, err);
 }
