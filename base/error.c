@@ -26,6 +26,7 @@ static const struct {
     [ERROR_IO] = { "io_error", 500 },
     [ERROR_DEVICE] = { "device_error", 500 },
     [ERROR_DEVICE_LOST] = { "device_lost", 500 },
+    [ERROR_PEER_LOST] = { "peer_lost", 500 },
     [ERROR_INTERNAL] = { "internal_error", 500 },
 };
 

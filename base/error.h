@@ -31,6 +31,7 @@ enum error_code {
     ERROR_IO,          /* the system refused to read or write: 500 */
     ERROR_DEVICE,      /* the accelerator failed: 500 */
     ERROR_DEVICE_LOST, /* the accelerator cannot be used any more: 500, and the process ends */
+    ERROR_PEER_LOST,   /* another process of the same job is gone: 500 */
     ERROR_INTERNAL,    /* a bug of ours: 500 */
 };
 

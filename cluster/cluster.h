@@ -9,6 +9,11 @@
  * process that adds the same numbers in the same order. Libraries' reductions (MPI_Allreduce,
  * ncclReduceScatter) promise no order, hence they are never used for such sums.
  *
+ * Errors: ERROR_TIMEOUT names the ranks that have not come within the deadline, ERROR_PEER_LOST
+ * means that the connection to a rank is broken. After either of them every further call fails at
+ * once, and the memory that was given to the failed call must stay as it is: the job is over, and
+ * cluster_fail ends the process.
+ *
  * One thread at a time.
  */
 #ifndef CLUSTER_CLUSTER_H
@@ -21,6 +26,9 @@
 #include "base/error.h"
 
 #define CLUSTER_RANKS_MAX 64 /* bits of `present` */
+/* Exit status of a rank that lost another one: start the job again, and it goes on from its last
+ * checkpoint. It is EX_TEMPFAIL of sysexits.h. */
+#define CLUSTER_EXIT_AGAIN 75
 
 /* Which of the processes this is. */
 struct cluster_place {
@@ -32,7 +40,7 @@ struct cluster_place {
 /* An array of floats of which every rank has one of the same length. Ranks on one machine read each
  * other's directly. */
 struct cluster_window {
-    float *floats; /* this rank's array; host memory, zero at first */
+    float *floats; /* this rank's array; host memory, aligned to 64 bytes, zero at first */
     int64_t count;
     void *handle; /* the implementation's */
 };
@@ -68,6 +76,9 @@ struct cluster_ops {
     bool (*share)(struct cluster *c, const struct cluster_window *window, const int64_t *cuts,
         struct error *err);
 
+    /* See cluster_busy. */
+    void (*busy)(struct cluster *c, bool busy);
+
     /* Ends orderly: all ranks call it. Frees the cluster. */
     void (*end)(struct cluster *c);
 };
@@ -75,10 +86,31 @@ struct cluster_ops {
 /* A world of one rank: what moves stays where it is, and nothing can fail but for memory. */
 struct cluster *cluster_alone(struct error *err);
 
-/* Starts the implementation that `kind` names: "alone", "mpi" (libexec/latentd/cluster-mpi.so,
- * which needs an MPI library), or "auto": mpi if mpirun or srun started this process, else alone.
- * `timeout_s` is how long a call waits for the other ranks. ERROR_UNSUPPORTED with the library's
- * name if what is needed is not installed. The caller ends it with ops->end. */
+/* Starts the implementation that `kind` names: "alone", "mpi" (the module cluster-mpi.so in
+ * libexec/latentd, which needs Open MPI's library), or "auto": mpi if mpirun or srun started this
+ * process as one of several, else alone. `timeout_s` is how long a call waits for the other ranks.
+ *
+ * ERROR_UNSUPPORTED with the file's name if the module or the library is not installed.
+ * ERROR_CONFLICT if the launcher and the MPI library do not agree about the number of ranks. The
+ * caller ends the cluster with ops->end. */
 struct cluster *cluster_start(const char *kind, double timeout_s, struct error *err);
+
+/* A rank calls this with true before it works for long without the others (it writes a checkpoint,
+ * it draws validation pictures), and with false afterwards. In between it makes no other call.
+ * Meanwhile the others may wait for it beyond the deadline, as long as its process lives. */
+void cluster_busy(struct cluster *c, bool busy);
+
+/* Compares a text between all ranks: the build, the processor's level, the dtype. If texts differ,
+ * every rank gets the same ERROR_CONFLICT, which names the first two ranks that differ and what
+ * they have: "ranks differ in LABEL: rank 0 on a has x, rank 2 on b has y". Of long texts it shows
+ * the part that differs. `text` has at most CLUSTER_COMPARE_BYTES bytes. */
+#define CLUSTER_COMPARE_BYTES (1 << 20)
+bool cluster_compare(struct cluster *c, const char *label, const char *text, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Logs one line, "rank 1 of 4 on HOST: MESSAGE", and ends the process with CLUSTER_EXIT_AGAIN,
+ * without waiting for the other ranks and without cleaning up. For ERROR_TIMEOUT and
+ * ERROR_PEER_LOST. mpirun and srun end the other ranks. `c` may be NULL. */
+void cluster_fail(const struct cluster *c, const struct error *err) __attribute__((noreturn));
 
 #endif

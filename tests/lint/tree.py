@@ -10,7 +10,7 @@ import sys
 
 # A layer may include itself and the layers below it. Layers in the same list must not include each
 # other.
-LEVELS = [["base"], ["kernels", "pictures"], ["models"], ["queue", "train"], ["engine"], ["server"], ["command"]]
+LEVELS = [["base"], ["cluster", "kernels", "pictures"], ["models"], ["queue", "train"], ["engine"], ["server"], ["command"]]
 LAYERS = {layer: level for level, layers in enumerate(LEVELS) for layer in layers}
 MAX_LINES = 1000
 MAX_SOURCES = 25  # C, C++ and CUDA files in one folder
