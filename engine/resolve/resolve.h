@@ -76,6 +76,11 @@ void resolved_request_finish(struct resolved_request *request); /* zeroed is fin
 
 /* Returns the seed of image `index`. */
 uint64_t resolved_request_seed(const struct resolved_request *request, int index);
+/* Returns the subseed of image `index`; it has an effect only with a subseed_strength. */
+uint64_t resolved_request_subseed(const struct resolved_request *request, int index);
+/* Returns how the first noise of image `index` differs from what its seed draws. */
+struct noise_variation resolved_request_variation(
+    const struct resolved_request *request, int index);
 /* Returns the texts of the prompt of image `index`. */
 struct prompt_texts resolved_request_texts(const struct resolved_request *request, int index);
 /* Returns the rows that image `index` takes in a UNet call: one for each text of its prompt, and if
