@@ -73,6 +73,7 @@
 
 /* engine: one request (engine/request/request.c) */
 #define PROMPT_MAX_BYTES 16384
+#define PROMPT_AT_ONCE_BYTES 512 /* in AUTOMATIC1111's syntax; a longer one may take a while */
 #define IMAGE_MIN_PX 64
 #define IMAGE_MAX_PX 2048
 #define IMAGE_MULTIPLE_PX 8

@@ -454,13 +454,20 @@ static bool resolve_loras(
            error_set(err, ERROR_UNAVAILABLE, "another checkpoint was loaded just now: try again");
 }
 
+/* Editing and alternation may make many texts of a long prompt. */
+static bool is_long(const char *prompt) {
+    return strlen(prompt) > PROMPT_AT_ONCE_BYTES;
+}
+
 bool resolve_would_wait(struct adapters *adapters, const struct generate_request *request) {
     if (request->init_image.bytes || request->mask_image.bytes)
         return true;
-    for (int i = 0; i < request->prompt_count; i++)
-        if (request->prompt_syntax == PROMPT_SYNTAX_A1111 &&
-            prompt_may_have_tags(request->prompts[i]))
+    const bool a1111 = request->prompt_syntax == PROMPT_SYNTAX_A1111;
+    for (int i = 0; a1111 && i < request->prompt_count; i++)
+        if (prompt_may_have_tags(request->prompts[i]) || is_long(request->prompts[i]))
             return true;
+    if (a1111 && request->negative_prompt && is_long(request->negative_prompt))
+        return true;
     return adapters &&
            adapters_would_wait(adapters, request->loras, request->lora_count, request->loras_given);
 }

@@ -64,8 +64,8 @@ struct resolved_request {
     } of;
 };
 
-/* Whether resolving may take long, because pictures must be decoded or adapters read. `adapters`
- * may be NULL. */
+/* Whether resolving may take long, because pictures must be decoded, adapters read or long prompts
+ * parsed. `adapters` may be NULL. */
 bool resolve_would_wait(struct adapters *adapters, const struct generate_request *request);
 
 /* Resolves a copy of the request. Waits if resolve_would_wait says so. ERROR_INVALID names the
