@@ -268,6 +268,8 @@ bool generation_admit(struct generation *g, struct error *err) {
         }
     }
     if (!ok) {
+        if (g->kind->explain)
+            g->kind->explain(err);
         generations_remove(g->server->generations, g, false);
         return false;
     }
