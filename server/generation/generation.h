@@ -117,6 +117,9 @@ struct generation_owner {
     /* Called once at the end, on an encoder thread, with g->error set; not called if
      * generation_admit failed. */
     void (*ended)(struct generation *g);
+    /* Returns whether it will begin again under its id, so that its end is none: a job that was
+     * paused. Called with g->error set. NULL: it will not. */
+    bool (*goes_on)(const struct generation *g);
     /* Replaces generation_cancel when the generation is cancelled by its id. NULL:
      * generation_cancel. */
     void (*cancel)(struct generation *g);
