@@ -171,6 +171,28 @@ def styles(executable):
               f"{ran.returncode} {ran.stderr}")
 
 
+def too_many_extras(executable):
+    """As many pictures are upscaled at a time as requests may wait to be drawn."""
+    with Daemon(executable, "fake", extra=("--max-queue", "1")) as d:
+        answers = []
+        body = {"image": png_base64(64, 64, gradient), "upscaler_1": "Lanczos", "upscaling_resize": 60}
+
+        def ask():
+            answers.append(post(d, "/sdapi/v1/extra-single-image", body))
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        told = sorted(r.status for r in answers)
+        check(told[0] == 200 and told[-1] == 429 and set(told) == {200, 429}, f"{told}")
+        refused = next(r for r in answers if r.status == 429)
+        check("try again later" in refused.json()["detail"] and int(refused.headers["retry-after"]) >= 1,
+              f"{refused.body[:200]} {refused.headers}")
+        small = {**body, "upscaling_resize": 2}
+        check(wait_until(lambda: post(d, "/sdapi/v1/extra-single-image", small).status == 200), "and later there is room")
+
+
 def pixels(b64):
     """Returns the compressed pixels of a PNG that the daemon wrote."""
     data, at, found = base64.b64decode(b64), 8, b""
@@ -514,5 +536,6 @@ with Daemon(executable) as daemon:
 progress_and_interrupt(executable)
 large_pictures_that_wait(executable)
 styles(executable)
+too_many_extras(executable)
 callers(executable)
 done()
