@@ -73,6 +73,7 @@
 
 /* engine: one request (engine/request/request.c) */
 #define PROMPT_MAX_BYTES 16384
+#define PROMPT_AT_ONCE_BYTES 512 /* in AUTOMATIC1111's syntax; a longer one may take a while */
 #define IMAGE_MIN_PX 64
 #define IMAGE_MAX_PX 2048
 #define IMAGE_MULTIPLE_PX 8
@@ -171,6 +172,9 @@
 #define HTTP_BODY_STEP_BYTES (64u << 10)
 #define SDAPI_CANVASES_MAX_BYTES                                                                   \
     (256u << 20) /* of canvases waiting for their drawn part, all requests (server/sdapi) */
+#define STYLES_FILE_MAX_BYTES (1u << 20) /* of --styles (server/sdapi/styles.c) */
+#define STYLES_MAX 4096
+#define STYLE_COLUMNS_MAX 16
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to read answers while stopping */
 #define HTTP_LAST_WORDS_MS 500             /* for clients to read, after --drain-timeout */
 #define HTTP_CONNECTION_BYTES (128u << 10) /* memory for the heads of request and answer */

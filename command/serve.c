@@ -15,6 +15,7 @@
 #include "engine/request/defaults.h"
 #include "server/daemon.h"
 #include "server/generation/generate_answer.h"
+#include "server/sdapi/styles.h"
 #include "train/data/store.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@ struct settings {
     int connections_max, drain_timeout_s, heartbeat_s, lora_memory_mb;
     uint64_t lora_max_bytes;
     struct access_options access;
-    const char *config, *state_dir, *dataset_root;
+    const char *config, *state_dir, *dataset_root, *styles;
     uint64_t dataset_max_bytes, cache_max_bytes;
     double training_share, results_max_hours;
     uint64_t results_max_bytes;
@@ -84,6 +85,8 @@ static const struct option_spec table[] = {
         "folder of textual inversions NAME.safetensors, which prompts can\n"
         "name [none]",
         .to = OPTION_TO_TEXT(struct settings, engine.pipeline.embeddings_dir) },
+    { "styles", 0, "FILE", "prompt styles for AUTOMATIC1111's API, in its styles.csv [none]",
+        .to = OPTION_TO_TEXT(struct settings, styles) },
     { "lora-memory", 0, "MB",
         "most memory for loaded adapters and weights computed from them;\n"
         "the least recently used are unloaded first [no limit]",
@@ -343,6 +346,7 @@ static int serve(const struct settings *settings, const struct access *access) {
     struct http_server *server = NULL;
     struct jobs jobs = { 0 };
     struct dataset_store *datasets = NULL;
+    struct sdapi_styles *styles = NULL;
     struct training_options training = {
         .folder = settings->state_dir,
         .cache_max_bytes = settings->cache_max_bytes,
@@ -352,6 +356,10 @@ static int serve(const struct settings *settings, const struct access *access) {
     };
     int status = 1;
     block_signals(&signals); /* before any thread: threads inherit the mask */
+    if (settings->styles && !sdapi_styles_load(settings->styles, &styles, &err)) {
+        error_prefix(&err, "--styles");
+        goto out;
+    }
     if (settings->dataset_root &&
         !dataset_store_open(settings->dataset_root, settings->dataset_max_bytes, &datasets, &err))
         goto out;
@@ -387,6 +395,7 @@ static int serve(const struct settings *settings, const struct access *access) {
         .lora_dir = settings->engine.pipeline.adapters.folder,
         .lora_max_bytes = settings->lora_max_bytes,
         .datasets = datasets,
+        .styles = styles,
         .dataset_max_bytes = settings->dataset_max_bytes,
     };
     if (!http_server_create(&http_options, &server, &err))
@@ -413,6 +422,7 @@ out:
         _exit(EXIT_ENGINE_FAILED);
     jobs_close(&jobs);
     dataset_store_close(datasets);
+    sdapi_styles_destroy(styles);
     engine_destroy(engine, true);
     if (status == 0)
         log_info("stopped");

@@ -128,21 +128,25 @@ static struct text_stage text_stage_of(const struct model_stages *m) {
     };
 }
 
-/* A picture that is no larger than a tile is handled whole even if `tiled` is true. */
+/* A picture that is no larger than a tile is handled whole even if `tiled` is true. A picture that
+ * is encoded may have another size than those that are drawn. */
 static struct vae_stage vae_stage_of(
-    const struct model_stages *m, const struct resolved_request *r, bool tiled) {
+    const struct model_stages *m, const struct resolved_request *r, bool encodes, bool tiled) {
+    const struct picture *init = encodes && r->source ? &r->source->init : NULL;
     return (struct vae_stage){
         .vae = m->models.vae,
-        .height = r->asked.height,
-        .width = r->asked.width,
+        .height = init ? init->height : r->asked.height,
+        .width = init ? init->width : r->asked.width,
         .tiled = tiled,
     };
 }
 
 /* Whether the VAE handles the request's pictures in tiles. CHOICE_AUTO: only if memory is too short
  * for the whole picture. */
-static enum choice tiling_of(const struct model_stages *m, const struct resolved_request *r) {
-    if (!vae_stage_has_tiles(m->models.vae, r->asked.height, r->asked.width))
+static enum choice tiling_of(
+    const struct model_stages *m, const struct resolved_request *r, bool encodes) {
+    const struct vae_stage whole = vae_stage_of(m, r, encodes, false);
+    if (!vae_stage_has_tiles(m->models.vae, whole.height, whole.width))
         return CHOICE_OFF;
     return r->asked.vae_tiling != CHOICE_AUTO ? r->asked.vae_tiling : m->models.vae_tiling;
 }
@@ -194,11 +198,12 @@ static void rehearse(struct compute *c, void *user) {
         sampler_finish(c, &sampler, images, r->count);
     }
     for (int tiled = 0; tiled <= 1; tiled++) {
-        const struct vae_stage vae = vae_stage_of(r->m, r->request, tiled);
+        const struct vae_stage decoder = vae_stage_of(r->m, r->request, false, tiled);
+        const struct vae_stage encoder = vae_stage_of(r->m, r->request, true, tiled);
         if (r->parts & (tiled ? PART_DECODE_TILE : PART_DECODE))
-            vae_stage_draw(c, &vae, NULL, NULL);
+            vae_stage_draw(c, &decoder, NULL, NULL);
         if (r->parts & (tiled ? PART_ENCODE_TILE : PART_ENCODE))
-            vae_stage_encode(c, &vae, NULL, NULL);
+            vae_stage_encode(c, &encoder, NULL, NULL);
     }
     if (r->parts & PART_CHECK)
         picture_check_run(c, r->m->models.safety_checker, NULL, NULL);
@@ -236,6 +241,10 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
     *out = (struct need){
         .part = part, .height = r->request->latent_height, .width = r->request->latent_width
     };
+    if ((part == PART_ENCODE || part == PART_ENCODE_TILE) && r->request->source) {
+        out->height = r->request->source->latent_height;
+        out->width = r->request->source->latent_width;
+    }
     bool overlays = part == PART_TEXTS &&
                     (adapter_set_text_encoder(r->request->adapters) || r->request->vectors);
     const bool steps = part == PART_TEXTS || part == PART_STEP;
@@ -378,7 +387,7 @@ static bool reserve_vae(struct model_stages *m, const struct resolved_request *r
     bool encodes, bool *tiled, struct error *err) {
     struct rehearsal r;
     struct need need;
-    const enum choice choice = tiling_of(m, request);
+    const enum choice choice = tiling_of(m, request, encodes);
     const enum part whole = encodes ? PART_ENCODE : PART_DECODE;
     const enum part tile = encodes ? PART_ENCODE_TILE : PART_DECODE_TILE;
     rehearse_one(request, &r);
@@ -647,16 +656,30 @@ static bool create_motion(
                &image->brownian, err);
 }
 
-/* Makes the image's start from the request's pictures, if the request has any. */
-static bool create_start(const struct model_stages *m, const struct resolved_request *r,
+/* Draws a first noise that a subseed or another size varies. The noise is in image->latents, which
+ * is only scratch until the drawing is done. */
+static bool draw_varied(const struct resolved_request *r, const struct noise_variation *variation,
+    struct image *image, struct error *err) {
+    const struct latent_shape shape = { r->latent_channels, r->latent_height, r->latent_width };
+    noise_draw(&image->generator, image->latents, shape.channels * shape.height * shape.width);
+    image->init_latents = image->latents;
+    return noise_vary(variation, &shape, image->latents, err);
+}
+
+/* Makes the image's start from the request's pictures, if the request has any, or else its first
+ * noise, if the request varies it. */
+static bool create_start(const struct model_stages *m, const struct resolved_request *r, int index,
     struct image *image, struct image_start *out, struct error *err) {
+    const struct noise_variation variation = resolved_request_variation(r, index);
     *out = (struct image_start){ 0 };
     if (!r->source)
-        return true;
+        return (variation.strength == 0 && variation.width == 0) ||
+               draw_varied(r, &variation, image, err);
     const struct image_start_options options = {
         .source = r->source,
         .moments = image->moments,
         .shape = { r->latent_channels, r->latent_height, r->latent_width },
+        .variation = variation,
         .scaling_factor = vae_get_config(m->models.vae)->scaling_factor,
         .signal = r->plan->evaluations[0].signal,
         .noise = r->plan->evaluations[0].noise,
@@ -672,11 +695,12 @@ static bool start_image(struct model_stages *m, const struct resolved_request *r
     struct compute c = compute_of(m);
     const struct text_stage texts = text_stage_of(m);
     struct image_start start;
-    if (!create_motion(r, index, image, err) || !create_start(m, r, image, &start, err))
+    if (!create_motion(r, index, image, err) || !create_start(m, r, index, image, &start, err))
         return false;
     text_stage_encode(&c, &texts, r, index, image, find_like(slab, image));
     sampler_start(&c, image->sampler, &image, 1);
     image->start = NULL;
+    image->init_latents = NULL;
     image_start_finish(&start);
     return finish(&c, err);
 }
@@ -781,7 +805,7 @@ static bool decode(void *user, const struct resolved_request *request, const flo
     if (!reserve_vae(m, request, false, tiled, err))
         return false;
     struct compute c = compute_of(m);
-    const struct vae_stage vae = vae_stage_of(m, request, *tiled);
+    const struct vae_stage vae = vae_stage_of(m, request, false, *tiled);
     vae_stage_draw(&c, &vae, latents, out);
     return finish(&c, err);
 }
@@ -808,14 +832,12 @@ static bool check(void *user, const struct resolved_request *request, uint8_t *p
 static bool encode(
     void *user, const struct resolved_request *request, float *moments, struct error *err) {
     struct model_stages *m = user;
-    const size_t values = 2 * (size_t)request->latent_channels * (size_t)request->latent_height *
-                          (size_t)request->latent_width;
+    const size_t values = source_moments(request->source, request->latent_channels);
     bool tiled;
     if (!reserve_vae(m, request, true, &tiled, err))
         return for_size(request, err), false;
-    const struct vae_stage vae = vae_stage_of(m, request, tiled);
-    float *pixels = malloc(
-        (size_t)request->asked.width * (size_t)request->asked.height * 3 * sizeof(*pixels));
+    const struct vae_stage vae = vae_stage_of(m, request, true, tiled);
+    float *pixels = malloc((size_t)(vae.width * vae.height) * 3 * sizeof(*pixels));
     if (!pixels)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a picture");
     struct compute c = compute_of(m);
@@ -853,7 +875,7 @@ static bool colours(void *user, struct latent_colours *out, struct error *err) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a picture");
     latent_colours_fill(picture);
     struct compute c = compute_of(m);
-    const struct vae_stage vae = vae_stage_of(m, &square, false);
+    const struct vae_stage vae = vae_stage_of(m, &square, true, false);
     vae_stage_encode(&c, &vae, picture, picture + 3 * pixels);
     const bool ok = finish(&c, err) &&
                     latent_colours_fit(picture + 3 * pixels, side, 2 * config->latent_channels,

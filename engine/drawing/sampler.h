@@ -34,8 +34,8 @@ struct image {
     const struct scheduler_plan *plan;
     struct noise_generator generator; /* draws the initial noise, then that of the steps */
     struct brownian *brownian;        /* if the plan draws Brownian noise, else NULL */
-    const float *init_latents;        /* initial noise, [c][height][width], or NULL */
-    const float *moments; /* of the encoded pictures (engine/resolve/source.h), or NULL */
+    const float *init_latents; /* initial noise, [c][height][width]; NULL: the generator draws it */
+    const float *moments;      /* of the encoded pictures (engine/resolve/source.h), or NULL */
     const struct image_start *start; /* made from the pictures; only set during sampler_start */
     bool keeps; /* each step restores the part of the picture that the mask keeps */
     const struct row_overlay *overlay;       /* of the UNet, for all its rows; NULL: none */

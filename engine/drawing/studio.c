@@ -735,7 +735,8 @@ static bool decode_preview(struct studio *studio, const struct place *place, str
 }
 
 static bool encode(struct studio *studio, struct drawing *d, struct error *err) {
-    const size_t count = 2 * latent_elements(d->request) * (size_t)pictures_to_encode(d->request);
+    const size_t count = source_moments(d->request->source, d->request->latent_channels) *
+                         (size_t)pictures_to_encode(d->request);
     struct error why = { 0 };
     const double before = monotonic_seconds();
     if (!begin_drawing(studio, d, &why))

@@ -19,7 +19,14 @@
 /* Each enum is in the order of its field's words. */
 enum long_prompt { LONG_PROMPT_TRUNCATE, LONG_PROMPT_CHUNK };
 enum prompt_syntax { PROMPT_SYNTAX_PLAIN, PROMPT_SYNTAX_A1111 };
-enum resize_mode { RESIZE_MODE_NONE, RESIZE_MODE_DEFAULT, RESIZE_MODE_CROP, RESIZE_MODE_FILL };
+enum resize_mode {
+    RESIZE_MODE_NONE,
+    RESIZE_MODE_DEFAULT,
+    RESIZE_MODE_CROP,
+    RESIZE_MODE_FILL,
+    RESIZE_MODE_LATENT,
+};
+enum masked_content { MASKED_ORIGINAL, MASKED_NOISE, MASKED_NOTHING };
 
 /* OpenAI's routes that take a field under the same name. */
 enum {
@@ -82,12 +89,24 @@ enum field_echo {
     X(NUMBER, double, strength, .max = 1, .openai = OPENAI_EDITS | OPENAI_VARIATIONS,              \
         .echo = ECHO_WITH_IMAGE, .sdapi = "denoising_strength", .standard = "0.8; 1 with a mask",  \
         .help = "share of the steps that init_image goes through")                                 \
-    X(WORD, enum resize_mode, resize_mode, FIELD_WORDS("none", "default", "crop", "fill"),         \
-        .echo = ECHO_WITH_IMAGE,                                                                   \
-        .help = "an init_image of another size: refuse it, resize it, resize and crop it, or "     \
-                "resize it and fill the rest with its edges")                                      \
+    X(WORD, enum masked_content, masked_content, FIELD_WORDS("original", "noise", "nothing"),      \
+        .echo = ECHO_SET,                                                                          \
+        .help = "latents with which the masked part begins: init_image's, the seed's noise, or 0") \
+    X(WORD, enum resize_mode, resize_mode,                                                         \
+        FIELD_WORDS("none", "default", "crop", "fill", "latent"), .echo = ECHO_WITH_IMAGE,         \
+        .help = "an init_image of another size: refuse it, resize it, resize and crop it, resize " \
+                "it and fill the rest with its edges, or resize its latents")                      \
     X(INTEGER, uint64_t, seed, .max = SEED_MAX, .openai = OPENAI_ALL, .standard = "random",        \
-        .note = "leave it out for a random one", .help = "image k uses seed + k")                  \
+        .note = "leave it out for a random one",                                                   \
+        .help = "image k uses seed + k; with a subseed_strength, all use seed")                    \
+    X(INTEGER, uint64_t, subseed, .max = SEED_MAX, .openai = OPENAI_ALL, .standard = "random",     \
+        .note = "leave it out for a random one", .help = "image k varies by subseed + k")          \
+    X(NUMBER, double, subseed_strength, .max = 1, .openai = OPENAI_ALL, .echo = ECHO_SET,          \
+        .help = "how far the seed's noise is turned towards the subseed's: 1 is all the way")      \
+    X(INTEGER, int, seed_resize_from_w, SIZE_OF_NOISE, .openai = OPENAI_ALL,                       \
+        .help = "the width for which the seed's noise is made; put into the middle of another")    \
+    X(INTEGER, int, seed_resize_from_h, SIZE_OF_NOISE, .openai = OPENAI_ALL,                       \
+        .help = "the height beside it")                                                            \
     X(OTHER, , output, .standard = "\"png\"",                                                      \
         .help = "\"png\", \"jpeg\", \"webp\" or \"latent\"; or send an Accept header")             \
     X(INTEGER, int, priority, .min = -PRIORITY_MAX, .max = PRIORITY_MAX, .echo = ECHO_ANSWER,      \
@@ -126,5 +145,9 @@ struct generate_field {
     .min = IMAGE_MIN_PX, .max = IMAGE_MAX_PX, .multiple = IMAGE_MULTIPLE_PX,                       \
     .zero_is_unset = true, .standard = "the model's", .by_model = true,                            \
     .note = "leave it out for the model's size"
+
+#define SIZE_OF_NOISE                                                                              \
+    .min = IMAGE_MIN_PX, .max = IMAGE_MAX_PX, .multiple = IMAGE_MULTIPLE_PX,                       \
+    .zero_is_unset = true, .standard = "that of the pictures", .echo = ECHO_SET
 
 #endif

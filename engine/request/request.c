@@ -250,6 +250,31 @@ static bool check_long_prompt(const struct generate_request *request, struct err
                err, "long_prompt", "truncate", "\"chunk\" with prompt_syntax \"a1111\", or none");
 }
 
+/* Refuses half a size, and what varies a noise that the request brings. */
+static bool check_variation(const struct generate_request *request, struct error *err) {
+    const int sides[2] = { request->seed_resize_from_w, request->seed_resize_from_h };
+    static const char *const names[2] = { "seed_resize_from_w", "seed_resize_from_h" };
+    char value[32];
+    if (!sides[0] != !sides[1])
+        return error_field(err, names[sides[0] != 0], "none", "a number of pixels beside %s",
+            names[sides[0] == 0]);
+    if (!request->init_latents.values || (request->subseed_strength == 0 && !sides[0]))
+        return true;
+    snprintf(value, sizeof(value), "%.15g", sides[0] ? sides[0] : request->subseed_strength);
+    return error_field(err, sides[0] ? names[0] : "subseed_strength", value,
+        "none with init_latents, which are the noise");
+}
+
+/* Refuses what goes only with a mask, or only without one. */
+static bool check_mask(const struct generate_request *request, struct error *err) {
+    const char *const *words = generate_fields[GENERATE_masked_content].words;
+    if (request->masked_content != MASKED_ORIGINAL && !request->mask_image.bytes)
+        return error_field(err, "masked_content", words[request->masked_content],
+            "\"original\" without mask_image");
+    return request->resize_mode != RESIZE_MODE_LATENT || !request->mask_image.bytes ||
+           error_field(err, "resize_mode", "latent", "another one beside mask_image");
+}
+
 /* Refuses strength, mask_image and resize_mode without init_image. */
 static bool check_pictures(const struct generate_request *request, struct error *err) {
     static const char with_init_image[] = "only with init_image";
@@ -276,5 +301,6 @@ bool generate_request_check(const struct generate_request *request, struct error
         if (!field_check(&generate_fields[id].field, request, err))
             return false;
     return check_image_count(request, err) && check_long_prompt(request, err) &&
-           check_pictures(request, err) && generate_request_check_loras(request, err);
+           check_variation(request, err) && check_pictures(request, err) &&
+           check_mask(request, err) && generate_request_check_loras(request, err);
 }

@@ -42,8 +42,8 @@ struct picture_file {
 
 /* For messages: the values of resize_mode that allow a picture of another size. */
 #define RESIZE_MODES_THAT_FIT                                                                      \
-    "\"default\" (resize it), \"crop\" (resize and crop it) or \"fill\" (resize it and fill the "  \
-    "rest)"
+    "\"default\" (resize it), \"crop\" (resize and crop it), \"fill\" (resize it and fill the "    \
+    "rest) or \"latent\" (resize its latents)"
 
 /* A zeroed request after generate_request_init is valid except for the missing prompt. A field of a
  * plain type in GENERATE_FIELDS has two members here: TYPE NAME and bool NAME_given; strings are

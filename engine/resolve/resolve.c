@@ -27,13 +27,17 @@ static bool refuse_latents(const struct init_latents *l, const char *allowed, st
 static bool init_image_size(const struct resolve_figures *figures, const struct resolved_request *r,
     int sides[2], struct error *err) {
     const bool resizes = r->asked.resize_mode != RESIZE_MODE_NONE;
+    const bool keeps_size = r->asked.resize_mode == RESIZE_MODE_LATENT;
     const int scale = figures->vae_scale > IMAGE_MULTIPLE_PX ? figures->vae_scale
                                                              : IMAGE_MULTIPLE_PX;
     char value[48];
     if (!source_examine(&r->asked.init_image, "init_image",
-            resizes ? INIT_IMAGE_MAX_PX : IMAGE_MAX_PX, &sides[0], &sides[1], err))
+            resizes && !keeps_size ? INIT_IMAGE_MAX_PX : IMAGE_MAX_PX, &sides[0], &sides[1], err))
         return false;
     snprintf(value, sizeof(value), "%dx%d px", sides[0], sides[1]);
+    if (keeps_size && (sides[0] < IMAGE_MIN_PX || sides[1] < IMAGE_MIN_PX))
+        return error_field(err, "init_image", value,
+            "sides of %d to %d px with resize_mode \"latent\"", IMAGE_MIN_PX, IMAGE_MAX_PX);
     for (int i = 0; i < 2; i++) {
         const int asked = i ? r->asked.height : r->asked.width;
         if (resizes)
@@ -90,7 +94,9 @@ static bool resolve_size(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     if (!resolve_open_size(figures, r, err) ||
         !check_multiple(figures, "width", r->asked.width, err) ||
-        !check_multiple(figures, "height", r->asked.height, err))
+        !check_multiple(figures, "height", r->asked.height, err) ||
+        !check_multiple(figures, "seed_resize_from_w", r->asked.seed_resize_from_w, err) ||
+        !check_multiple(figures, "seed_resize_from_h", r->asked.seed_resize_from_h, err))
         return false;
     r->latent_channels = figures->latent_channels;
     r->latent_width = r->asked.width / figures->vae_scale;
@@ -187,22 +193,28 @@ static bool resolve_source(
     struct generate_request *asked = &r->asked;
     if (!asked->init_image.bytes)
         return true;
-    const bool ok = source_create(asked, figures->inpaints, &r->source, err);
+    const bool ok = source_create(asked, figures->inpaints, figures->vae_scale, &r->source, err);
     drop_file(&asked->init_image);
     drop_file(&asked->mask_image);
     return ok;
 }
 
-/* Fills in an open seed. */
-static bool resolve_seed(struct resolved_request *r, struct error *err) {
-    if (r->asked.seed_given)
+static bool fill_seed(uint64_t *seed, bool *given, struct error *err) {
+    uint32_t drawn = 0;
+    if (*given)
         return true;
-    uint32_t drawn;
     if (!random_seed(&drawn, err))
         return false;
-    r->asked.seed = drawn;
-    r->asked.seed_given = true;
+    *seed = drawn;
+    *given = true;
     return true;
+}
+
+/* Fills in an open seed, and an open subseed if there is a use for it. */
+static bool resolve_seeds(struct resolved_request *r, struct error *err) {
+    struct generate_request *asked = &r->asked;
+    return fill_seed(&asked->seed, &asked->seed_given, err) &&
+           (asked->subseed_strength == 0 || fill_seed(&asked->subseed, &asked->subseed_given, err));
 }
 
 static bool add_warning(struct resolved_request *r, char *text, struct error *err) {
@@ -442,13 +454,20 @@ static bool resolve_loras(
            error_set(err, ERROR_UNAVAILABLE, "another checkpoint was loaded just now: try again");
 }
 
+/* Editing and alternation may make many texts of a long prompt. */
+static bool is_long(const char *prompt) {
+    return strlen(prompt) > PROMPT_AT_ONCE_BYTES;
+}
+
 bool resolve_would_wait(struct adapters *adapters, const struct generate_request *request) {
     if (request->init_image.bytes || request->mask_image.bytes)
         return true;
-    for (int i = 0; i < request->prompt_count; i++)
-        if (request->prompt_syntax == PROMPT_SYNTAX_A1111 &&
-            prompt_may_have_tags(request->prompts[i]))
+    const bool a1111 = request->prompt_syntax == PROMPT_SYNTAX_A1111;
+    for (int i = 0; a1111 && i < request->prompt_count; i++)
+        if (prompt_may_have_tags(request->prompts[i]) || is_long(request->prompts[i]))
             return true;
+    if (a1111 && request->negative_prompt && is_long(request->negative_prompt))
+        return true;
     return adapters &&
            adapters_would_wait(adapters, request->loras, request->lora_count, request->loras_given);
 }
@@ -464,7 +483,7 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     if (defaults && check_kind(figures, r, err) && resolve_size(figures, r, err) &&
         check_init_latents(r, err) && resolve_clip_skip(figures, r, err) &&
         resolve_strength(r, err) && resolve_scheduler(figures, r, err) &&
-        resolve_source(figures, r, err) && resolve_seed(r, err) &&
+        resolve_source(figures, r, err) && resolve_seeds(r, err) &&
         (r->guided || warn_without_guidance(r, err)) && make_texts(figures, r, err) &&
         resolve_loras(figures, r, err))
         return true;
@@ -490,8 +509,28 @@ void resolved_request_finish(struct resolved_request *request) {
     memset(request, 0, sizeof(*request));
 }
 
+/* As in AUTOMATIC1111, variations of a request have the seed in common. */
 uint64_t resolved_request_seed(const struct resolved_request *request, int index) {
-    return request->asked.seed + (uint64_t)index;
+    const struct generate_request *asked = &request->asked;
+    return asked->subseed_strength > 0 ? asked->seed : asked->seed + (uint64_t)index;
+}
+
+uint64_t resolved_request_subseed(const struct resolved_request *request, int index) {
+    return request->asked.subseed + (uint64_t)index;
+}
+
+struct noise_variation resolved_request_variation(
+    const struct resolved_request *request, int index) {
+    const struct generate_request *asked = &request->asked;
+    const int scale = asked->width / request->latent_width;
+    return (struct noise_variation){
+        .kind = asked->rng,
+        .seed = resolved_request_seed(request, index),
+        .strength = asked->subseed_strength,
+        .subseed = resolved_request_subseed(request, index),
+        .height = asked->seed_resize_from_h / scale,
+        .width = asked->seed_resize_from_w / scale,
+    };
 }
 
 struct prompt_texts resolved_request_texts(const struct resolved_request *request, int index) {

@@ -64,8 +64,8 @@ struct resolved_request {
     } of;
 };
 
-/* Whether resolving may take long, because pictures must be decoded or adapters read. `adapters`
- * may be NULL. */
+/* Whether resolving may take long, because pictures must be decoded, adapters read or long prompts
+ * parsed. `adapters` may be NULL. */
 bool resolve_would_wait(struct adapters *adapters, const struct generate_request *request);
 
 /* Resolves a copy of the request. Waits if resolve_would_wait says so. ERROR_INVALID names the
@@ -76,6 +76,11 @@ void resolved_request_finish(struct resolved_request *request); /* zeroed is fin
 
 /* Returns the seed of image `index`. */
 uint64_t resolved_request_seed(const struct resolved_request *request, int index);
+/* Returns the subseed of image `index`; it has an effect only with a subseed_strength. */
+uint64_t resolved_request_subseed(const struct resolved_request *request, int index);
+/* Returns how the first noise of image `index` differs from what its seed draws. */
+struct noise_variation resolved_request_variation(
+    const struct resolved_request *request, int index);
 /* Returns the texts of the prompt of image `index`. */
 struct prompt_texts resolved_request_texts(const struct resolved_request *request, int index);
 /* Returns the rows that image `index` takes in a UNet call: one for each text of its prompt, and if

@@ -72,6 +72,24 @@ bool source_resize(const struct picture *in, int width, int height, enum resize_
                                       : picture_resize(in, width, height, RESIZE_LANCZOS, out, err);
 }
 
+/* Cuts sides that are no multiples of `multiple`, as the VAE's encoder does. In place. */
+static bool cut(struct picture *picture, int multiple, struct error *err) {
+    const int width = picture->width / multiple * multiple;
+    const int height = picture->height / multiple * multiple;
+    struct picture out;
+    if (width == picture->width && height == picture->height)
+        return true;
+    if (!picture_create(width, height, picture->channels, &out, err))
+        return false;
+    const size_t to = (size_t)width * (size_t)picture->channels;
+    const size_t from = (size_t)picture->width * (size_t)picture->channels;
+    for (size_t y = 0; y < (size_t)height; y++)
+        memcpy(out.pixels + y * to, picture->pixels + y * from, to);
+    picture_finish(picture);
+    *picture = out;
+    return true;
+}
+
 /* Resizes the picture to the request's size, in place. ERROR_INVALID names the field `param`. */
 static bool fit(struct picture *picture, const struct generate_request *request, const char *param,
     struct error *err) {
@@ -122,19 +140,25 @@ static bool check_sizes(
         request->width, request->height);
 }
 
-bool source_create(
-    const struct generate_request *request, bool inpaints, struct source **out, struct error *err) {
+bool source_create(const struct generate_request *request, bool inpaints, int vae_scale,
+    struct source **out, struct error *err) {
     struct source *s = calloc(1, sizeof(*s));
     if (!s)
         return error_set(err, ERROR_NO_MEMORY, "no memory for init_image");
     s->inpaints = inpaints;
-    s->from_noise = request->mask_image.bytes && request->strength == 1;
+    s->content = request->masked_content;
+    s->from_noise = request->mask_image.bytes && request->strength == 1 &&
+                    s->content == MASKED_ORIGINAL;
     const bool has_mask = request->mask_image.bytes;
+    const bool keeps_size = request->resize_mode == RESIZE_MODE_LATENT;
     if (source_read(&request->init_image, param_of(SOURCE_INIT), &s->init, err) &&
         (!has_mask || read_mask(request, &s->mask, err)) && check_sizes(s, request, err) &&
-        fit(&s->init, request, param_of(SOURCE_INIT), err) &&
+        (keeps_size ? cut(&s->init, vae_scale, err)
+                    : fit(&s->init, request, param_of(SOURCE_INIT), err)) &&
         (!has_mask ||
             (fit(&s->mask, request, param_of(SOURCE_MASKED), err) && make_mask(&s->mask, err)))) {
+        s->latent_height = s->init.height / vae_scale;
+        s->latent_width = s->init.width / vae_scale;
         *out = s;
         return true;
     }
@@ -158,6 +182,10 @@ int source_encode_count(const struct source *source) {
     return source_encodes(source, SOURCE_INIT) + source_encodes(source, SOURCE_MASKED);
 }
 
+size_t source_moments(const struct source *source, int64_t channels) {
+    return 2 * (size_t)(channels * source->latent_height * source->latent_width);
+}
+
 void source_fill(const struct source *source, enum source_picture picture, float *out) {
     const size_t pixels = (size_t)source->init.width * (size_t)source->init.height;
     for (size_t i = 0; i < pixels; i++) {
@@ -174,19 +202,74 @@ static size_t elements(const struct latent_shape *s) {
 }
 
 /* latents = scaling_factor (mean + std noise), from moments [h][w][2 c] and noise [c][h][w]. The
- * log-variance is limited to -30..20 as in diffusers. `latents` and `noise` may be the same. */
+ * log-variance is limited to -30..20 as in diffusers. In place: `latents` holds the noise. */
 static void sample_posterior(
-    const struct image_start_options *o, const float *moments, const float *noise, float *latents) {
+    const struct image_start_options *o, const float *moments, float *latents) {
     const size_t channels = (size_t)o->shape.channels;
-    const size_t pixels = (size_t)(o->shape.height * o->shape.width);
+    const size_t pixels = (size_t)(o->source->latent_height * o->source->latent_width);
     for (size_t c = 0; c < channels; c++)
         for (size_t i = 0; i < pixels; i++) {
             const float mean = moments[2 * channels * i + c];
             const float log_variance = moments[2 * channels * i + channels + c];
             const float std = expf(0.5f * fminf(fmaxf(log_variance, -30), 20));
             const size_t at = c * pixels + i;
-            latents[at] = o->scaling_factor * (mean + std * noise[at]);
+            latents[at] = o->scaling_factor * (mean + std * latents[at]);
         }
+}
+
+/* A position between two values of a line, as torch's interpolate has it without align_corners. */
+struct between {
+    int64_t first, second;
+    float share; /* of the second */
+};
+
+static struct between place_between(int64_t i, int64_t from, int64_t to) {
+    const float at = fmaxf(((float)i + 0.5f) * ((float)from / (float)to) - 0.5f, 0);
+    const int64_t first = (int64_t)at < from - 1 ? (int64_t)at : from - 1;
+    return (struct between){ first, first + (first < from - 1), at - (float)first };
+}
+
+/* Resizes [c][h][w] bilinearly. */
+static void resize_latents(const float *from, int64_t from_height, int64_t from_width,
+    const struct latent_shape *to, float *out) {
+    for (int64_t c = 0; c < to->channels; c++)
+        for (int64_t i = 0; i < to->height; i++) {
+            const struct between y = place_between(i, from_height, to->height);
+            const float *above = from + (c * from_height + y.first) * from_width;
+            const float *below = from + (c * from_height + y.second) * from_width;
+            for (int64_t k = 0; k < to->width; k++) {
+                const struct between x = place_between(k, from_width, to->width);
+                const float a = (1 - x.share) * above[x.first] + x.share * above[x.second];
+                const float b = (1 - x.share) * below[x.first] + x.share * below[x.second];
+                *out++ = (1 - y.share) * a + y.share * b;
+            }
+        }
+}
+
+/* Samples the latents of init_image, in the size of those that are drawn. */
+static bool draw_init(const struct image_start_options *o, struct noise_generator *generator,
+    float *out, struct error *err) {
+    const int64_t height = o->source->latent_height, width = o->source->latent_width;
+    const size_t count = (size_t)(o->shape.channels * height * width);
+    const bool resized = height != o->shape.height || width != o->shape.width;
+    float *latents = resized ? malloc(count * sizeof(*latents)) : out;
+    if (!latents)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the latents of init_image");
+    noise_draw(generator, latents, (int64_t)count);
+    sample_posterior(o, o->moments, latents);
+    if (resized) {
+        resize_latents(latents, height, width, &o->shape, out);
+        free(latents);
+    }
+    return true;
+}
+
+/* Replaces the masked part of the picture's latents, as AUTOMATIC1111's inpainting_fill does. */
+static void fill_masked(const struct image_start_options *o, struct image_start *s) {
+    const size_t pixels = (size_t)(o->shape.height * o->shape.width);
+    for (size_t i = 0; i < elements(&o->shape); i++)
+        if (s->mask[i % pixels] != 0)
+            s->init[i] = o->source->content == MASKED_NOISE ? s->noise[i] : 0;
 }
 
 /* Nearest-neighbour resize as torch's interpolate: takes the pixel at floor(i * scale). */
@@ -197,28 +280,31 @@ static void shrink_mask(const struct picture *mask, const struct latent_shape *s
             out[y * shape->width + x] = mask->pixels[y * step_y * mask->width + x * step_x];
 }
 
-static void draw_start(
-    const struct image_start_options *o, struct noise_generator *generator, struct image_start *s) {
+static bool draw_start(const struct image_start_options *o, struct noise_generator *generator,
+    struct image_start *s, struct error *err) {
     const struct source *source = o->source;
     const size_t count = elements(&o->shape);
-    const float *moments = o->moments;
-    if (source_encodes(source, SOURCE_INIT)) {
-        noise_draw(generator, s->init, (int64_t)count);
-        sample_posterior(o, moments, s->init, s->init);
-        moments += 2 * count;
-    }
+    if (source_encodes(source, SOURCE_INIT) && !draw_init(o, generator, s->init, err))
+        return false;
     noise_draw(generator, s->noise, (int64_t)count);
+    if (source->mask.pixels)
+        shrink_mask(&source->mask, &o->shape, s->mask);
+    if (source->content != MASKED_ORIGINAL)
+        fill_masked(o, s);
+    if (!noise_vary(&o->variation, &o->shape, s->noise, err))
+        return false;
     for (size_t i = 0; i < count; i++)
         s->sample[i] = source->from_noise ? o->init_noise_sigma * s->noise[i]
                                           : o->signal * s->init[i] + o->noise * s->noise[i];
     if (!source->mask.pixels)
-        return;
+        return true;
     /* diffusers encodes the masked picture even if the UNet does not take it. Drawing the same
      * numbers here leaves the generator in the same state. */
     noise_draw(generator, s->masked, (int64_t)count);
     if (source_encodes(source, SOURCE_MASKED))
-        sample_posterior(o, moments, s->masked, s->masked);
-    shrink_mask(&source->mask, &o->shape, s->mask);
+        sample_posterior(
+            o, o->moments + (source_encodes(source, SOURCE_INIT) ? 2 * count : 0), s->masked);
+    return true;
 }
 
 bool image_start_create(const struct image_start_options *options,
@@ -235,8 +321,10 @@ bool image_start_create(const struct image_start_options *options,
         image_start_finish(out);
         return error_set(err, ERROR_NO_MEMORY, "no memory for an image's start");
     }
-    draw_start(options, generator, out);
-    return true;
+    if (draw_start(options, generator, out, err))
+        return true;
+    image_start_finish(out);
+    return false;
 }
 
 void image_start_finish(struct image_start *start) {

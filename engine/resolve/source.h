@@ -10,15 +10,17 @@
 #define ENGINE_RESOLVE_SOURCE_H
 
 #include "engine/request/request.h"
-#include "kernels/random/noise.h"
+#include "engine/resolve/variation.h"
 #include "pictures/picture.h"
 
-/* The pictures of a request, in the size of the request. Immutable. */
+/* The pictures of a request, in its size. Immutable. */
 struct source {
-    struct picture init; /* RGB; owned */
+    struct picture init; /* RGB; owned; with RESIZE_MODE_LATENT it has a size of its own */
     struct picture mask; /* one channel; 1: draw anew, 0: keep; no pixels: no mask was given */
-    bool inpaints;       /* the UNet has 9 channels */
-    bool from_noise;     /* a mask with strength 1: start from noise alone */
+    int64_t latent_height, latent_width; /* of the encoded pictures */
+    enum masked_content content;         /* of the masked part's latents */
+    bool inpaints;                       /* the UNet has 9 channels */
+    bool from_noise; /* a mask with strength 1 and the picture's own latents: start from noise */
 };
 
 /* Reads the size of a picture file. ERROR_INVALID for the field `param` if it is not a picture, or
@@ -35,10 +37,10 @@ bool source_read(const struct picture_file *file, const char *param, struct pict
 bool source_resize(const struct picture *in, int width, int height, enum resize_mode mode,
     struct picture *out, struct error *err) __attribute__((warn_unused_result));
 
-/* Decodes the request's pictures and resizes them to the request's size. ERROR_INVALID names the
- * field. */
-bool source_create(const struct generate_request *request, bool inpaints, struct source **out,
-    struct error *err) __attribute__((warn_unused_result));
+/* Decodes the request's pictures and resizes them to the request's size. With RESIZE_MODE_LATENT
+ * the picture is only cut to multiples of `vae_scale`. ERROR_INVALID names the field. */
+bool source_create(const struct generate_request *request, bool inpaints, int vae_scale,
+    struct source **out, struct error *err) __attribute__((warn_unused_result));
 void source_destroy(struct source *source); /* NULL is fine */
 
 /* The pictures that the VAE may encode: init_image, and init_image with the part to be drawn anew
@@ -46,13 +48,10 @@ void source_destroy(struct source *source); /* NULL is fine */
 enum source_picture { SOURCE_INIT, SOURCE_MASKED, SOURCE_PICTURES };
 bool source_encodes(const struct source *source, enum source_picture picture);
 int source_encode_count(const struct source *source);
-/* Writes the picture as [height][width][3] in -1..1. */
+/* Returns the number of values of a picture's moments, for latents of `channels` channels. */
+size_t source_moments(const struct source *source, int64_t channels);
+/* Writes the picture as [height][width][3] of init_image's size, in -1..1. */
 void source_fill(const struct source *source, enum source_picture picture, float *out);
-
-/* Shape of the latents of one image. */
-struct latent_shape {
-    int64_t channels, height, width;
-};
 
 /* The start of one image. All members are owned, [c][h][w] in torch's order, except mask: [h][w] of
  * 0 and 1. Members that the source does not need are undefined. */
@@ -63,13 +62,16 @@ struct image_start {
     float *mask;
 };
 
-/* moments: [h][w][2 c] per encoded picture, mean then log-variance. signal, noise: of the first
+/* moments: [h][w][2 c] per encoded picture, mean then log-variance, of source's latent size; shape:
+ * of the latents that are drawn. If these differ, the latents of init_image are resized, as torch's
+ * interpolate(mode="bilinear") and AUTOMATIC1111's "latent upscale" do. signal, noise: of the first
  * evaluation. init_noise_sigma: for a start from noise alone. image_start_create draws from
  * `generator` in diffusers' order. ERROR_NO_MEMORY. */
 struct image_start_options {
     const struct source *source;
     const float *moments;
     struct latent_shape shape;
+    struct noise_variation variation; /* of the noise that is added */
     float scaling_factor, signal, noise, init_noise_sigma;
 };
 bool image_start_create(const struct image_start_options *options,

@@ -29,9 +29,20 @@ static bool check(const struct generation *g, struct error *err) {
     return g->request.images == 1 || error_field(err, "num_images", "more than one image", "1");
 }
 
-static const struct generation_kind kind = {
+/* The client calls its picture "inputs". */
+static void name_inputs(struct error *err) {
+    const struct error found = *err;
+    if (strcmp(found.param, "init_image") == 0)
+        error_field(err, "inputs", found.value, "%s", found.allowed);
+}
+
+static const struct generation_kind of_text = {
     .dialect = "huggingface", .check = check, .answer = generation_answer_picture
 };
+static const struct generation_kind of_picture = { .dialect = "huggingface",
+    .explain = name_inputs,
+    .check = check,
+    .answer = generation_answer_picture };
 
 /* --- The request --- */
 
@@ -79,7 +90,8 @@ static bool parse_inputs(const json_t *inputs, const json_t *prompt,
            generate_json_parse_picture("inputs", inputs, &request->init_image, err);
 }
 
-static bool parse_body(const json_t *body, struct generate_request *request, struct error *err) {
+static bool parse_body(
+    const json_t *body, struct generate_request *request, bool *has_picture, struct error *err) {
     const json_t *parameters = json_object_get(body, "parameters");
     const json_t *prompt = json_object_get(parameters, "prompt");
     const json_t *target = json_object_get(parameters, "target_size");
@@ -87,14 +99,15 @@ static bool parse_body(const json_t *body, struct generate_request *request, str
         prompt = NULL;
     if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
         return json_bad_field("parameters", parameters, "an object", err);
+    *has_picture = prompt != NULL;
     return parse_inputs(json_object_get(body, "inputs"), prompt, request, err) &&
-           parse_parameters(parameters, prompt != NULL, request, err) &&
+           parse_parameters(parameters, *has_picture, request, err) &&
            (!target || json_is_null(target) || parse_target_size(target, request, err)) &&
            generate_request_check(request, err);
 }
 
-bool huggingface_parse(
-    const char *text, size_t length, struct generate_request *request, struct error *err) {
+bool huggingface_parse(const char *text, size_t length, struct generate_request *request,
+    bool *has_picture, struct error *err) {
     json_t *body = json_parse_request(text, length, err);
     if (!body)
         return error_prefix(err, "the body");
@@ -105,7 +118,7 @@ bool huggingface_parse(
         if (ok && strcmp(key, "inputs") != 0 && strcmp(key, "parameters") != 0)
             ok = json_bad_field(key, value, "\"inputs\" and \"parameters\"", err);
     }
-    ok = ok && parse_body(body, request, err);
+    ok = ok && parse_body(body, request, has_picture, err);
     json_decref(body);
     return ok;
 }
@@ -125,28 +138,36 @@ static bool choose_format(const struct exchange *exchange, struct generate_reque
     return best > 0;
 }
 
+struct read_request {
+    struct generate_request request; /* owned */
+    bool has_picture;                /* the inputs are a picture */
+};
+
 static bool read_request(const struct exchange *exchange, void *out, struct error *err) {
-    struct generate_request *request = out;
-    generate_request_init(request);
-    (void)choose_format(exchange, request); /* never fails: handle() has checked it */
-    if (huggingface_parse(exchange->body, exchange->body_size, request, err))
+    struct read_request *read = out;
+    generate_request_init(&read->request);
+    (void)choose_format(exchange, &read->request); /* never fails: handle() has checked it */
+    if (huggingface_parse(
+            exchange->body, exchange->body_size, &read->request, &read->has_picture, err))
         return true;
-    generate_request_finish(request);
+    generate_request_finish(&read->request);
     return false;
 }
 
 static enum MHD_Result start(struct exchange *exchange, void *read) {
     const struct generation_options options = { 0 };
-    return generation_start(exchange, read, &kind, NULL, &options);
+    struct read_request *r = read;
+    return generation_start(
+        exchange, &r->request, r->has_picture ? &of_picture : &of_text, NULL, &options);
 }
 
 static void finish(void *read) {
-    generate_request_finish(read);
+    generate_request_finish(&((struct read_request *)read)->request);
 }
 
 static enum MHD_Result handle(struct exchange *exchange) {
     static const struct reading_kind reading = {
-        .size = sizeof(struct generate_request),
+        .size = sizeof(struct read_request),
         .read = read_request,
         .handle = start,
         .finish = finish,

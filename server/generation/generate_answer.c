@@ -109,6 +109,11 @@ static json_t *parameter_json(
         return json_integer(whole ? asked->num_images : 1);
     case GENERATE_seed:
         return json_integer((json_int_t)resolved_request_seed(request, whole ? 0 : index));
+    case GENERATE_subseed:
+        *left_out = asked->subseed_strength == 0;
+        return *left_out
+                   ? NULL
+                   : json_integer((json_int_t)resolved_request_subseed(request, whole ? 0 : index));
     case GENERATE_init_image:
         *left_out = !request->source;
         return *left_out ? NULL : bytes_json(&asked->init_image);
@@ -175,6 +180,16 @@ bool generate_answer_write_value(FILE *out, const char *value) {
     return ok;
 }
 
+void generate_answer_write_variation(FILE *out, const struct resolved_request *request, int index) {
+    const struct generate_request *asked = &request->asked;
+    if (asked->subseed_strength > 0)
+        fprintf(out, ", Variation seed: %" PRIu64 ", Variation seed strength: %.10g",
+            resolved_request_subseed(request, index), asked->subseed_strength);
+    if (asked->seed_resize_from_w > 0)
+        fprintf(
+            out, ", Seed resize from: %dx%d", asked->seed_resize_from_w, asked->seed_resize_from_h);
+}
+
 /* Writes `Lora: "snow 0.5 (version 3), ink 1/0 (version 4)"`: the UNet's weight, then the text
  * encoder's if it is different. */
 static bool write_loras(FILE *out, const struct adapter_set *set) {
@@ -209,6 +224,7 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index) 
     fprintf(out, ", Seed: %" PRIu64 ", Size: %dx%d, Model: ", resolved_request_seed(request, index),
         asked->width, asked->height);
     bool ok = generate_answer_write_value(out, answer->model_name);
+    generate_answer_write_variation(out, request, index);
     if (request->scheduler.values.eta > 0)
         fprintf(out, ", Eta: %.10g", request->scheduler.values.eta);
     if (request->source)

@@ -58,6 +58,9 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index);
  * value with a comma, colon or line break is quoted as a JSON string. Returns false when memory is
  * short. */
 bool generate_answer_write_value(FILE *out, const char *value);
+/* Writes ", Variation seed: 7, ..." and ", Seed resize from: 512x512", as far as image `index` has
+ * them. */
+void generate_answer_write_variation(FILE *out, const struct resolved_request *request, int index);
 
 /* Returns the model's name: the last part of the path, without trailing slashes. malloc'd; NULL
  * when memory is short. */

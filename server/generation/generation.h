@@ -72,6 +72,9 @@ struct generation_kind {
     /* Changes the request before it is resolved. Called on a thread that may wait if the request
      * brings pictures. NULL: changes nothing. */
     bool (*prepare)(struct generation *g, struct generate_request *asked, struct error *err);
+    /* Changes the error of a request that is refused before it waits, so that it names what the
+     * client sent. NULL: changes nothing. */
+    void (*explain)(struct error *err);
     /* Refuses a resolved request, before it waits, if the answer could not hold its result. NULL:
      * refuses nothing. */
     bool (*check)(const struct generation *g, struct error *err);
@@ -114,6 +117,9 @@ struct generation_owner {
     /* Called once at the end, on an encoder thread, with g->error set; not called if
      * generation_admit failed. */
     void (*ended)(struct generation *g);
+    /* Returns whether it will begin again under its id, so that its end is none: a job that was
+     * paused. Called with g->error set. NULL: it will not. */
+    bool (*goes_on)(const struct generation *g);
     /* Replaces generation_cancel when the generation is cancelled by its id. NULL:
      * generation_cancel. */
     void (*cancel)(struct generation *g);

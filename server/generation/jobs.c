@@ -210,6 +210,11 @@ static void ended(struct generation *g) {
     finish(job_of(g), &g->error);
 }
 
+static bool goes_on(const struct generation *g) {
+    const enum job_wish wish = job_claim_wish(job_of(g)->claim);
+    return g->error.code != ERROR_NONE && (wish == JOB_PAUSE || wish == JOB_GIVE_BACK);
+}
+
 static void do_chore(struct work *work) {
     struct chore *chore = (struct chore *)work;
     const struct generation_jobs *jobs = chore->jobs;
@@ -246,6 +251,7 @@ static const struct generation_owner owner = {
     .put_off = put_off_writing,
     .news = news,
     .ended = ended,
+    .goes_on = goes_on,
     .cancel = cancel,
     .has_queue = true,
 };

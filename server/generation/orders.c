@@ -104,7 +104,7 @@ static bool decide_defaults(json_t *body, const struct generate_request *asked) 
     return ok;
 }
 
-/* Stores the resolved seed, model, scheduler and adapters in the body. Adapters get their full
+/* Stores the resolved seeds, model, scheduler and adapters in the body. Adapters get their full
  * names: a short name may mean another one later. If the prompt may have tags, adapters stay as
  * they were sent, because every attempt reads the tags anew. */
 static bool decide(json_t *body, const struct resolved_request *resolved) {
@@ -113,6 +113,9 @@ static bool decide(json_t *body, const struct resolved_request *resolved) {
     json_object_del(body, "stream");
     bool ok = json_object_set_new(body, "seed", json_integer((json_int_t)resolved->asked.seed)) ==
               0;
+    if (ok && resolved->asked.subseed_strength > 0)
+        ok = json_object_set_new(
+                 body, "subseed", json_integer((json_int_t)resolved->asked.subseed)) == 0;
     ok = ok && decide_defaults(body, &resolved->asked);
     if (ok && resolved->of.name)
         ok = json_object_set_new(body, "model", json_string(resolved->of.name)) == 0;

@@ -121,7 +121,7 @@ static void finish(struct work *work) {
     else if (error_http_status(g->error.code) >= 500)
         log_error("%s: %s", g->id, g->error.message);
     generate_result_finish(&g->result);
-    generations_remove(g->server->generations, g, true);
+    generations_remove(g->server->generations, g, !g->owner->goes_on || !g->owner->goes_on(g));
     g->owner->ended(g);
     generation_unref(g);
 }
@@ -268,6 +268,8 @@ bool generation_admit(struct generation *g, struct error *err) {
         }
     }
     if (!ok) {
+        if (g->kind->explain)
+            g->kind->explain(err);
         generations_remove(g->server->generations, g, false);
         return false;
     }

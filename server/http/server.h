@@ -28,6 +28,7 @@ struct picture_urls;
 struct queue;
 struct repeats;
 struct sdapi_settings;
+struct sdapi_styles;
 struct workers;
 
 struct http_options {
@@ -55,8 +56,9 @@ struct http_options {
     uint64_t results_max_bytes;      /* limit for the pictures of all jobs */
     struct dispatcher *dispatcher;   /* runs the queue's jobs; borrowed */
     struct error no_queue;
-    int heartbeat_s;     /* between two heartbeats on an event stream */
-    int drain_timeout_s; /* to finish accepted work when stopping; 0: no limit */
+    const struct sdapi_styles *styles; /* of AUTOMATIC1111's API; borrowed; NULL: none */
+    int heartbeat_s;                   /* between two heartbeats on an event stream */
+    int drain_timeout_s;               /* to finish accepted work when stopping; 0: no limit */
 };
 
 struct http_server {
@@ -86,6 +88,7 @@ struct http_server {
     struct log_limit refusals;
     struct sdapi_settings *sdapi; /* owned: defaults of AUTOMATIC1111's API */
     size_t canvas_bytes;          /* all canvases in progress (server/sdapi/inpaint.h) */
+    int extras;                   /* requests of AUTOMATIC1111's upscaling that are not done */
 };
 
 /* Returns ENGINE_STOPPING if the server is draining, otherwise the engine's state. */

@@ -9,12 +9,13 @@
 
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
-/* Returns a text of the request as it was sent, with its tags and weights. */
-static const char *text_of(const struct sdapi_answer *answer, const char *name) {
-    return json_string_value(json_object_get(answer->request->parameters, name));
+/* Returns the prompt that was drawn, with its tags, weights and styles. */
+static const char *prompt_of(const struct sdapi_answer *answer) {
+    return resolved_request_prompt(answer->drawn->request, 0);
 }
 
-static const char *or_empty(const char *text) {
+static const char *negative_prompt_of(const struct sdapi_answer *answer) {
+    const char *text = answer->drawn->request->asked.negative_prompt;
     return text ? text : "";
 }
 
@@ -32,6 +33,24 @@ static const char *sampler_name(const struct sdapi_answer *answer) {
     const struct sdapi_sampler *sampler = used_sampling(answer).sampler;
     return sampler ? sampler->name
                    : scheduler_get_info(answer->drawn->request->scheduler.kind)->display_name;
+}
+
+/* Returns the eta that drew, or AUTOMATIC1111's where ours cannot be changed. */
+static double used_eta(const struct sdapi_answer *answer) {
+    const struct scheduler_config *scheduler = &answer->drawn->request->scheduler;
+    const struct sdapi_sampler *sampler = used_sampling(answer).sampler;
+    if (scheduler_has_option(scheduler->kind, OPTION_ETA))
+        return scheduler->values.eta;
+    return sampler ? sampler->default_eta : 0;
+}
+
+/* Sets "Eta" or "Eta DDIM" if eta is not the sampler's default. */
+static bool set_eta(const struct sdapi_answer *answer, json_t *extra) {
+    const struct sdapi_sampler *sampler = used_sampling(answer).sampler;
+    const double eta = used_eta(answer);
+    return !sampler || eta == sampler->default_eta ||
+           json_object_set_new(
+               extra, sampler->eta_name ? sampler->eta_name : "Eta", json_real(eta)) == 0;
 }
 
 /* Returns the parameters that AUTOMATIC1111 calls "extra_generation_params". Its infotext has them
@@ -54,8 +73,8 @@ static json_t *extra_json(const struct sdapi_answer *answer) {
              json_object_set_new(extra, "Masked area padding", json_integer(in->padding)) == 0;
     if (ok && in->given)
         ok = json_object_set_new(
-                 extra, "Masked content", json_string(in->fill ? "fill" : "original")) == 0;
-    if (ok)
+                 extra, "Masked content", json_string(sdapi_fill_names[in->fill])) == 0;
+    if (ok && set_eta(answer, extra))
         return extra;
     json_decref(extra);
     return NULL;
@@ -69,6 +88,8 @@ static void write_extra(FILE *out, const json_t *extra) {
             continue; /* written earlier in the line */
         if (json_is_string(value))
             fprintf(out, ", %s: %s", name, json_string_value(value));
+        else if (json_is_real(value))
+            fprintf(out, ", %s: %.10g", name, json_real_value(value));
         else
             fprintf(out, ", %s: %" JSON_INTEGER_FORMAT, name, json_integer_value(value));
     }
@@ -87,6 +108,7 @@ static void write_parameters(
         ", CFG scale: %.10g, Seed: %" PRIu64 ", Size: %dx%d, Model: ", asked->guidance_scale,
         resolved_request_seed(answer->drawn->request, index), asked->width, asked->height);
     generate_answer_write_value(out, answer->drawn->model_name);
+    generate_answer_write_variation(out, answer->drawn->request, index);
     if (request->kind == SDAPI_IMG2IMG)
         fprintf(out, ", Denoising strength: %.10g", request->denoising_strength);
     if (asked->clip_skip > 0)
@@ -97,7 +119,7 @@ static void write_parameters(
 }
 
 char *sdapi_infotext(const struct sdapi_answer *answer, int index) {
-    const char *negative = or_empty(text_of(answer, "negative_prompt"));
+    const char *negative = negative_prompt_of(answer);
     char *text = NULL;
     size_t size = 0;
     json_t *extra = extra_json(answer);
@@ -106,7 +128,7 @@ char *sdapi_infotext(const struct sdapi_answer *answer, int index) {
         json_decref(extra);
         return NULL;
     }
-    fprintf(out, "%s\n", or_empty(text_of(answer, "prompt")));
+    fprintf(out, "%s\n", prompt_of(answer));
     if (negative[0])
         fprintf(out, "Negative prompt: %s\n", negative);
     write_parameters(out, answer, index, extra);
@@ -135,12 +157,12 @@ static json_t *list_json(const struct sdapi_answer *answer,
 
 static json_t *prompt_item(const struct sdapi_answer *answer, int index) {
     (void)index;
-    return json_string(or_empty(text_of(answer, "prompt")));
+    return json_string(prompt_of(answer));
 }
 
 static json_t *negative_item(const struct sdapi_answer *answer, int index) {
     (void)index;
-    return json_string(or_empty(text_of(answer, "negative_prompt")));
+    return json_string(negative_prompt_of(answer));
 }
 
 static json_t *seed_item(const struct sdapi_answer *answer, int index) {
@@ -148,6 +170,9 @@ static json_t *seed_item(const struct sdapi_answer *answer, int index) {
 }
 
 static json_t *subseed_item(const struct sdapi_answer *answer, int index) {
+    const struct resolved_request *drawn = answer->drawn->request;
+    if (drawn->asked.subseed_strength > 0)
+        return json_integer((json_int_t)resolved_request_subseed(drawn, index));
     const json_t *value = json_object_get(answer->request->parameters, "subseed");
     const json_int_t subseed = json_is_integer(value) ? json_integer_value(value) : -1;
     return json_integer(subseed < 0 ? -1 : subseed + index);
@@ -191,17 +216,31 @@ static json_t *second_half(const struct sdapi_answer *answer) {
     json_t *strength = answer->request->kind == SDAPI_IMG2IMG
                            ? json_real(answer->request->denoising_strength)
                            : parameter(answer, "denoising_strength");
-    return json_pack("{s:b, s:n, s:o, s:n, s:n, s:n, s:o, s:o, s:o, s:o, s:i, s:o, s:[], s:o, "
+    return json_pack("{s:b, s:n, s:o, s:n, s:n, s:n, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, "
                      "s:i, s:b, s:s}",
         "restore_faces", 0, "face_restoration_model", "sd_model_name",
         json_lenient_string(answer->drawn->model_name), "sd_model_hash", "sd_vae_name",
         "sd_vae_hash", "seed_resize_from_w", parameter(answer, "seed_resize_from_w"),
         "seed_resize_from_h", parameter(answer, "seed_resize_from_h"), "denoising_strength",
         strength, "extra_generation_params", extra_json(answer), "index_of_first_image", 0,
-        "infotexts", list_json(answer, infotext_item), "styles", "job_timestamp",
-        timestamp_json(answer->drawn->created), "clip_skip", drawn->asked.clip_skip + 1,
-        "is_using_inpainting_conditioning", drawn->source && drawn->source->inpaints, "version",
-        "latentd " LATENTD_VERSION);
+        "infotexts", list_json(answer, infotext_item), "styles", parameter(answer, "styles"),
+        "job_timestamp", timestamp_json(answer->drawn->created), "clip_skip",
+        drawn->asked.clip_skip + 1, "is_using_inpainting_conditioning",
+        drawn->source && drawn->source->inpaints, "version", "latentd " LATENTD_VERSION);
+}
+
+/* Says so if eta is not what the request asks for. */
+static bool comment_eta(const struct sdapi_answer *answer, json_t *comments) {
+    const struct sdapi_request *request = answer->request;
+    const struct scheduler_config *scheduler = &answer->drawn->request->scheduler;
+    const struct sdapi_sampler *sampler = used_sampling(answer).sampler;
+    const bool uses_eta = scheduler_has_option(scheduler->kind, OPTION_ETA) ||
+                          (sampler && sampler->default_eta != 0);
+    const double used = used_eta(answer);
+    if (!request->eta_given || !uses_eta || used == request->eta)
+        return true;
+    return json_array_append_new(comments, json_sprintf("eta: %g has no effect: %s draws with %g",
+                                               request->eta, sampler_name(answer), used)) == 0;
 }
 
 /* Adds "comments" if something of the request had no effect, or another one than asked. It is the
@@ -209,7 +248,7 @@ static json_t *second_half(const struct sdapi_answer *answer) {
 static bool add_comments(const struct sdapi_answer *answer, json_t *info) {
     const struct resolved_request *drawn = answer->drawn->request;
     json_t *comments = json_copy(answer->request->comments);
-    bool ok = comments;
+    bool ok = comments && comment_eta(answer, comments);
     for (int i = 0; ok && i < drawn->warning_count; i++)
         ok = json_array_append_new(comments, json_lenient_string(drawn->warnings[i])) == 0;
     if (ok && json_array_size(comments) > 0)

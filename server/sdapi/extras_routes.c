@@ -5,6 +5,7 @@
 #include "engine/resolve/source.h"
 #include "pictures/encode.h"
 #include "pictures/texts.h"
+#include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/later/reading.h"
 #include "server/later/task.h"
@@ -224,14 +225,37 @@ static bool run(struct task *task, struct error *err) {
     return task->json;
 }
 
+/* At most as many requests are under way as may wait to be drawn. */
+static bool take_place(struct http_server *server, struct error *err) {
+    pthread_mutex_lock(&server->mutex);
+    const bool fits = server->extras < server->options.queue_max;
+    server->extras += fits;
+    pthread_mutex_unlock(&server->mutex);
+    return fits || error_set(err, ERROR_BUSY,
+                       "%d requests with pictures to upscale are under way; try again later",
+                       server->options.queue_max);
+}
+
+static void give_place(struct http_server *server) {
+    pthread_mutex_lock(&server->mutex);
+    server->extras--;
+    pthread_mutex_unlock(&server->mutex);
+}
+
 static void destroy(struct task *task) {
     struct extras_task *t = (struct extras_task *)task;
+    give_place(task->deferred.server);
     finish_extras(&t->extras);
     free(t);
 }
 
 static enum MHD_Result start(struct exchange *exchange, void *read) {
     struct http_server *server = exchange->server;
+    struct error err = { 0 };
+    if (!take_place(server, &err)) {
+        finish_extras(read);
+        return respond_error(exchange, &err);
+    }
     struct extras_task *t = calloc(1, sizeof(*t));
     if (t) {
         t->extras = *(struct extras *)read;
@@ -240,6 +264,7 @@ static enum MHD_Result start(struct exchange *exchange, void *read) {
             .quality = server->sdapi->jpeg_quality };
         pthread_mutex_unlock(&server->mutex);
     } else {
+        give_place(server);
         finish_extras(read);
     }
     return task_start(t ? &t->task : NULL, exchange, server->readers, run, destroy);

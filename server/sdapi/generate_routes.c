@@ -112,8 +112,8 @@ static bool read_request(const struct exchange *exchange, enum sdapi_kind which,
     out->settings = *server->sdapi;
     pthread_mutex_unlock(&server->mutex);
     a->server = server;
-    if (sdapi_request_parse(
-            which, exchange->body, exchange->body_size, &out->settings, &a->request, err) &&
+    if (sdapi_request_parse(which, exchange->body, exchange->body_size, &out->settings,
+            server->options.styles, &a->request, err) &&
         check_checkpoint(server, &a->request, err)) {
         out->asked = a;
         return true;
@@ -165,7 +165,9 @@ HANDLER(img2img)
 
 /* The fields that the bodies of txt2img and img2img share. */
 #define COMMON                                                                                     \
-    "prompt?: string, negative_prompt?: string, seed?: integer, sampler_name?: string|null, "      \
+    "prompt?: string, negative_prompt?: string, styles?: [string], seed?: integer, "               \
+    "subseed?: integer, subseed_strength?: number, seed_resize_from_w?: integer, "                 \
+    "seed_resize_from_h?: integer, sampler_name?: string|null, "                                   \
     "sampler_index?: string, scheduler?: string|null, eta?: number|null, batch_size?: integer, "   \
     "n_iter?: integer, steps?: integer, cfg_scale?: number, width?: integer, height?: integer, "   \
     "override_settings?: SdapiOptions, force_task_id?: string|null, send_images?: boolean"

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const sdapi_fill_names[] = { "fill", "original", "latent noise", "latent nothing" };
+
 struct region {
     int x1, y1, x2, y2; /* x2 and y2 are exclusive */
 };
@@ -165,13 +167,14 @@ static bool read_mask(const struct sdapi_inpainting *in, const struct picture *i
 }
 
 /* Prepares to draw only the region around the mask: the canvas keeps the whole picture, and `init`
- * and `mask` are cropped to the region. */
+ * and `mask` are cropped to the region. A region that cannot get the proportions of the drawn
+ * picture is filled at its edges, which sdapi_canvas_paint crops again. */
 static bool take_part(const struct sdapi_inpainting *in, struct picture *init, struct picture *mask,
     const struct generate_request *request, struct sdapi_canvas *canvas, struct error *err) {
     struct region r;
     if (!find_region(mask, in->padding, &r)) {
         picture_finish(mask);
-        return resize(init, request->width, request->height, request->resize_mode, err);
+        return true; /* the request's resize_mode resizes it */
     }
     fit_proportions(&r, mask, request->width, request->height);
     canvas->x = r.x1;
@@ -180,8 +183,8 @@ static bool take_part(const struct sdapi_inpainting *in, struct picture *init, s
     canvas->height = r.y2 - r.y1;
     return copy(init, &canvas->picture, err) && copy(mask, &canvas->cover, err) &&
            crop(init, &r, err) && crop(mask, &r, err) &&
-           resize(init, request->width, request->height, RESIZE_MODE_DEFAULT, err) &&
-           resize(mask, request->width, request->height, RESIZE_MODE_DEFAULT, err);
+           resize(init, request->width, request->height, RESIZE_MODE_FILL, err) &&
+           resize(mask, request->width, request->height, RESIZE_MODE_FILL, err);
 }
 
 /* Prepares to draw the whole picture. The cover is the blurred mask with doubled values, at most
@@ -189,6 +192,10 @@ static bool take_part(const struct sdapi_inpainting *in, struct picture *init, s
 static bool take_whole(struct picture *init, struct picture *mask,
     const struct generate_request *request, struct sdapi_canvas *canvas, struct error *err) {
     const int width = request->width, height = request->height;
+    if (request->resize_mode == RESIZE_MODE_LATENT &&
+        (init->width != width || init->height != height))
+        return error_field(err, "resize_mode", "3",
+            "0, 1 or 2 with a mask and without inpaint_full_res, for a picture of another size");
     if (!resize(init, width, height, request->resize_mode, err) ||
         !resize(mask, width, height, request->resize_mode, err) ||
         !copy(init, &canvas->picture, err) || !copy(mask, &canvas->cover, err))
@@ -210,11 +217,16 @@ bool sdapi_inpaint_prepare(const struct sdapi_inpainting *inpainting,
               read_mask(inpainting, &init, cancel, &mask, err) &&
               (inpainting->full_res ? take_part(inpainting, &init, &mask, request, out, err)
                                     : take_whole(&init, &mask, request, out, err));
-    if (ok && mask.pixels && inpainting->fill)
+    if (ok && mask.pixels && inpainting->fill != SDAPI_ORIGINAL)
         ok = picture_smear(&init, &mask, cancel, err);
-    ok = ok && write_picture(&init, &request->init_image, err) &&
-         (!mask.pixels || write_picture(&mask, &request->mask_image, err));
-    request->resize_mode = RESIZE_MODE_NONE;
+    if (ok && mask.pixels) {
+        request->resize_mode = RESIZE_MODE_NONE;
+        request->masked_content = inpainting->fill == SDAPI_LATENT_NOISE     ? MASKED_NOISE
+                                  : inpainting->fill == SDAPI_LATENT_NOTHING ? MASKED_NOTHING
+                                                                             : MASKED_ORIGINAL;
+        ok = write_picture(&init, &request->init_image, err) &&
+             write_picture(&mask, &request->mask_image, err);
+    }
     picture_finish(&init);
     picture_finish(&mask);
     if (!ok)
@@ -234,7 +246,7 @@ bool sdapi_canvas_paint(const struct sdapi_canvas *canvas, const uint8_t *rgb, i
     const struct picture drawn = { width, height, 3, (uint8_t *)rgb };
     const size_t stride = (size_t)canvas->picture.width;
     struct picture part, whole;
-    if (!picture_resize(&drawn, canvas->width, canvas->height, RESIZE_LANCZOS, &part, err))
+    if (!source_resize(&drawn, canvas->width, canvas->height, RESIZE_MODE_CROP, &part, err))
         return false;
     if (!copy(&canvas->picture, &whole, err)) {
         picture_finish(&part);

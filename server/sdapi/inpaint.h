@@ -9,15 +9,21 @@
 #include "engine/request/request.h"
 #include "pictures/picture.h"
 
+/* What the masked part begins with, in the order of inpainting_fill. All but the second fill the
+ * picture's masked part from its surroundings; the last two replace its latents too. */
+enum sdapi_fill { SDAPI_FILL, SDAPI_ORIGINAL, SDAPI_LATENT_NOISE, SDAPI_LATENT_NOTHING };
+#define SDAPI_FILLS 4
+extern const char *const sdapi_fill_names[SDAPI_FILLS]; /* in infotexts */
+
 /* The inpainting fields of a request. */
 struct sdapi_inpainting {
     bool given;               /* the request has a mask */
     struct picture_file mask; /* owned; empty after the preparation */
     int blur_x, blur_y;       /* px, standard deviation of the Gaussian blur */
     bool invert;              /* white parts are kept, not drawn */
-    bool fill;                /* fills the masked part from its surroundings first */
-    bool full_res;            /* draws only around the mask, at the full size */
-    int padding;              /* px around that region */
+    enum sdapi_fill fill;
+    bool full_res; /* draws only around the mask, at the full size */
+    int padding;   /* px around that region */
 };
 
 /* The picture into which the drawn one is pasted. If it has no pixels, the drawn picture is the
@@ -35,10 +41,10 @@ bool sdapi_canvas_measure(const struct sdapi_inpainting *inpainting,
     __attribute__((warn_unused_result));
 
 /* Replaces init_image and mask_image of `request` by the pictures to draw from, and sets its
- * resize_mode to none. If the mask is black everywhere after inversion and blur, full_res draws as
- * if there were no mask, as AUTOMATIC1111 does. Takes a while, because it decodes pictures.
- * ERROR_INVALID names init_image or mask_image; ERROR_CANCELLED if `cancel` asks for it. The caller
- * finishes *out on success. */
+ * resize_mode and masked_content. If the mask is black everywhere after inversion and blur,
+ * full_res draws as if there were no mask, as AUTOMATIC1111 does. Takes a while, because it decodes
+ * pictures. ERROR_INVALID names init_image, mask_image or resize_mode; ERROR_CANCELLED if `cancel`
+ * asks for it. The caller finishes *out on success. */
 bool sdapi_inpaint_prepare(const struct sdapi_inpainting *inpainting,
     struct generate_request *request, struct cancel cancel, struct sdapi_canvas *out,
     struct error *err) __attribute__((warn_unused_result));

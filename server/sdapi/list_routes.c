@@ -7,6 +7,7 @@
 #include "server/later/task.h"
 #include "server/sdapi/samplers.h"
 #include "server/sdapi/sdapi.h"
+#include "server/sdapi/styles.h"
 #include "server/sdapi/upscale.h"
 
 #include <stdio.h>
@@ -178,6 +179,10 @@ static enum MHD_Result upscalers(struct exchange *exchange) {
     return respond_json(exchange, 200, list);
 }
 
+static enum MHD_Result prompt_styles(struct exchange *exchange) {
+    return respond_json(exchange, 200, sdapi_styles_json(exchange->server->options.styles));
+}
+
 /* --- empty lists --- */
 
 static enum MHD_Result empty_list(struct exchange *exchange) {
@@ -222,13 +227,14 @@ LIST(scripts, "scripts", scripts, "No scripts, in two lists",
 LIST(cmd_flags, "cmd-flags", empty_object, NOTHING, "{}");
 LIST(upscalers, "upscalers", upscalers, "The upscalers, which need no model",
     "[{name: string, model_name: null, model_path: null, model_url: null, scale: number}]");
+LIST(prompt_styles, "prompt-styles", prompt_styles, "The prompt styles",
+    "[{name: string, prompt: string, negative_prompt: string}]");
 EMPTY(latent_upscale_modes, "latent-upscale-modes");
 EMPTY(vae, "sd-vae");
 EMPTY(modules, "sd-modules");
 EMPTY(hypernetworks, "hypernetworks");
 EMPTY(face_restorers, "face-restorers");
 EMPTY(realesrgan_models, "realesrgan-models");
-EMPTY(prompt_styles, "prompt-styles");
 EMPTY(script_info, "script-info");
 EMPTY(extensions, "extensions");
 

@@ -41,6 +41,8 @@ static json_t *scheduler_json(const json_t *parameters) {
     const char *sampler = json_string_value(json_object_get(parameters, "Sampler"));
     const char *schedule = json_string_value(json_object_get(parameters, "Schedule type"));
     const char *text = json_string_value(json_object_get(parameters, "Eta"));
+    if (!text)
+        text = json_string_value(json_object_get(parameters, "Eta DDIM"));
     double eta;
     const bool has_eta = text && prompt_number(text, strlen(text), &eta);
     struct sdapi_sampling sampling;

@@ -190,16 +190,37 @@ static bool comment(struct sdapi_request *out, struct error *err, const char *fo
            error_set(err, ERROR_NO_MEMORY, "no memory for a comment");
 }
 
-/* AUTOMATIC1111 passes over styles that it does not have; here there are none. */
-static bool check_styles(const json_t *fields, struct sdapi_request *out, struct error *err) {
-    const json_t *styles = json_object_get(fields, "styles"), *style;
+/* Merges one style into both prompts. */
+static bool apply_style(
+    const struct sdapi_style *style, struct generate_request *generate, struct error *err) {
+    struct error why = { 0 };
+    if (sdapi_style_merge(style->prompt, &generate->prompts[0], &why) &&
+        sdapi_style_merge(style->negative_prompt, &generate->negative_prompt, &why))
+        return true;
+    if (why.code == ERROR_INVALID)
+        return error_field(err, "styles", style->name,
+            "styles with which a prompt has at most %d "
+            "bytes",
+            PROMPT_MAX_BYTES);
+    *err = why;
+    return false;
+}
+
+/* Applies the styles, in their order. AUTOMATIC1111 passes over styles that it does not have. Call
+ * after read_prompts. */
+static bool apply_styles(const json_t *fields, const struct sdapi_styles *known,
+    struct sdapi_request *out, struct error *err) {
+    const json_t *styles = json_object_get(fields, "styles"), *name;
     size_t i;
     if (!json_is_array(styles))
         return json_bad_field("styles", styles, "a valid list", err);
-    json_array_foreach((json_t *)styles, i, style) {
-        if (!json_is_string(style))
-            return json_bad_field("styles", style, "a valid string", err);
-        if (!comment(out, err, "styles: there is no style \"%.100s\"", json_string_value(style)))
+    json_array_foreach((json_t *)styles, i, name) {
+        if (!json_is_string(name))
+            return json_bad_field("styles", name, "a valid string", err);
+        const struct sdapi_style *style = sdapi_styles_find(known, json_string_value(name));
+        if (style ? !apply_style(style, &out->generate, err)
+                  : !comment(
+                        out, err, "styles: there is no style \"%.100s\"", json_string_value(name)))
             return false;
     }
     return true;
@@ -217,8 +238,6 @@ static bool comment_ignored(const json_t *fields, struct sdapi_request *out, str
         { "s_tmin", "0", "0.0" },
         { "s_noise", "1", "1.0" },
         { "s_min_uncond", "0", "0.0" },
-        { "seed_resize_from_h", "-1", "0" },
-        { "seed_resize_from_w", "-1", "0" },
         { "refiner_checkpoint", "\"\"", "\"None\"" },
     };
     bool ok = true;
@@ -237,16 +256,6 @@ static bool check_hires(const json_t *fields, struct error *err) {
            (!on || error_field(err, "enable_hr", "true", "false: there is no hires fix here"));
 }
 
-static bool check_subseed(const json_t *fields, struct error *err) {
-    double strength;
-    int subseed;
-    return get_int(fields, "subseed", &subseed, err) &&
-           get_number(fields, "subseed_strength", &strength, err) &&
-           (strength <= 0 ||
-               json_bad_field("subseed_strength", json_object_get(fields, "subseed_strength"),
-                   "0: there are no variations of seeds here", err));
-}
-
 /* --- fields of both kinds of request --- */
 
 /* Reads width or height. AUTOMATIC1111 draws latents of an eighth of the size, rounded down. */
@@ -254,7 +263,8 @@ static bool read_side(
     const json_t *fields, const char *name, int *px, struct sdapi_request *out, struct error *err) {
     if (!get_int(fields, name, px, err))
         return false;
-    const int rest = *px > IMAGE_MIN_PX ? *px % IMAGE_MULTIPLE_PX : 0;
+    const bool in_range = *px > IMAGE_MIN_PX && *px < IMAGE_MAX_PX + IMAGE_MULTIPLE_PX;
+    const int rest = in_range ? *px % IMAGE_MULTIPLE_PX : 0;
     *px -= rest;
     return rest == 0 || comment(out, err, "%s: %d is rounded down to %d", name, *px + rest, *px);
 }
@@ -306,16 +316,40 @@ static bool read_prompts(
     return copy_text(fields, "negative_prompt", &generate->negative_prompt, err);
 }
 
-/* Reads the seed; a negative one means a random seed. The maximum leaves room for the seeds of the
+/* Reads a seed; a negative one means a random seed. The maximum leaves room for the seeds of the
  * request's other images, which count up from it. */
-static bool read_seed(const json_t *fields, struct generate_request *generate, struct error *err) {
-    const json_t *value = json_object_get(fields, "seed");
+static bool read_seed(
+    const json_t *fields, const char *name, uint64_t *out, bool *given, struct error *err) {
+    const json_t *value = json_object_get(fields, name);
     int64_t seed;
     if (!to_integer(value, &seed) || seed > SEED_MAX)
-        return json_bad_field("seed", value, "an integer below 2^63; -1 for a random one", err);
-    generate->seed_given = seed >= 0;
-    generate->seed = seed >= 0 ? (uint64_t)seed : 0;
+        return json_bad_field(name, value, "an integer below 2^63; -1 for a random one", err);
+    *given = seed >= 0;
+    *out = seed >= 0 ? (uint64_t)seed : 0;
     return true;
+}
+
+/* Reads a size from which the seed is resized. It is off, as in AUTOMATIC1111, unless both sides
+ * are above 0. */
+static bool read_seed_resize(const json_t *fields, struct sdapi_request *out, struct error *err) {
+    struct generate_request *generate = &out->generate;
+    int *const width = &generate->seed_resize_from_w, *const height = &generate->seed_resize_from_h;
+    if (!read_side(fields, "seed_resize_from_w", width, out, err) ||
+        !read_side(fields, "seed_resize_from_h", height, out, err))
+        return false;
+    if (*width > 0 && *height > 0)
+        return true;
+    const bool half = *width > 0 || *height > 0;
+    const char *given = *width > 0 ? "seed_resize_from_w" : "seed_resize_from_h";
+    *width = *height = 0;
+    return !half || comment(out, err, "%s has no effect without the other side", given);
+}
+
+static bool read_variation(const json_t *fields, struct sdapi_request *out, struct error *err) {
+    struct generate_request *generate = &out->generate;
+    return read_seed(fields, "subseed", &generate->subseed, &generate->subseed_given, err) &&
+           get_number(fields, "subseed_strength", &generate->subseed_strength, err) &&
+           read_seed_resize(fields, out, err);
 }
 
 static bool read_counts(const json_t *fields, struct sdapi_request *out, struct error *err) {
@@ -333,18 +367,18 @@ static bool read_counts(const json_t *fields, struct sdapi_request *out, struct 
 static bool read_sampler(const json_t *fields, struct sdapi_request *out, struct error *err) {
     const json_t *eta_value = json_object_get(fields, "eta");
     const char *name, *index, *schedule;
-    double eta = 0;
     if (!get_text(fields, "sampler_name", &name, err) ||
         !get_text(fields, "sampler_index", &index, err) ||
         !get_text(fields, "scheduler", &schedule, err) ||
-        (!json_is_null(eta_value) && !get_number(fields, "eta", &eta, err)) ||
+        (!json_is_null(eta_value) && !get_number(fields, "eta", &out->eta, err)) ||
         !sdapi_sampling_find(
             *name ? name : index, *schedule ? schedule : NULL, &out->sampling, err))
         return false;
-    if (out->sampling.sampler->takes_eta && (eta < 0 || eta > 1))
+    out->eta_given = !json_is_null(eta_value);
+    if (out->sampling.sampler->takes_eta && (out->eta < 0 || out->eta > 1))
         return json_bad_field("eta", eta_value, "a number from 0 to 1", err);
     sdapi_sampling_choose(
-        &out->sampling, json_is_null(eta_value) ? NULL : &eta, &out->generate.scheduler);
+        &out->sampling, out->eta_given ? &out->eta : NULL, &out->generate.scheduler);
     return true;
 }
 
@@ -393,11 +427,13 @@ static bool read_task_id(const json_t *fields, struct sdapi_request *out, struct
     return true;
 }
 
-static bool read_common(const json_t *fields, struct sdapi_request *out, struct error *err) {
+static bool read_common(const json_t *fields, const struct sdapi_styles *styles,
+    struct sdapi_request *out, struct error *err) {
     struct generate_request *generate = &out->generate;
-    return check_scripts(fields, err) && check_styles(fields, out, err) &&
-           check_subseed(fields, err) && comment_ignored(fields, out, err) &&
-           read_prompts(fields, generate, err) && read_seed(fields, generate, err) &&
+    return check_scripts(fields, err) && comment_ignored(fields, out, err) &&
+           read_prompts(fields, generate, err) && apply_styles(fields, styles, out, err) &&
+           read_seed(fields, "seed", &generate->seed, &generate->seed_given, err) &&
+           read_variation(fields, out, err) &&
            get_int(fields, "steps", &generate->num_inference_steps, err) &&
            get_number(fields, "cfg_scale", &generate->guidance_scale, err) &&
            read_side(fields, "width", &generate->width, out, err) &&
@@ -457,16 +493,12 @@ static bool read_blur(const json_t *fields, struct sdapi_inpainting *in, struct 
            get_int_between(fields, y, 0, SDAPI_MASK_BLUR_MAX_PX, &in->blur_y, err);
 }
 
-/* Without a mask, nothing is filled, so every way to fill is taken. */
-static bool read_fill(
-    const json_t *fields, bool has_mask, struct sdapi_inpainting *in, struct error *err) {
+static bool read_fill(const json_t *fields, struct sdapi_inpainting *in, struct error *err) {
     int fill;
-    if (!get_int(fields, "inpainting_fill", &fill, err))
+    if (!get_int_between(fields, "inpainting_fill", 0, SDAPI_FILLS - 1, &fill, err))
         return false;
-    in->fill = fill == 0;
-    return fill == 0 || fill == 1 || (!has_mask && (fill == 2 || fill == 3)) ||
-           json_bad_field("inpainting_fill", json_object_get(fields, "inpainting_fill"),
-               "0 (fill) or 1 (original): latent noise and latent nothing are not there", err);
+    in->fill = (enum sdapi_fill)fill;
+    return true;
 }
 
 static bool read_mask(const json_t *fields, struct sdapi_request *out, struct error *err) {
@@ -475,7 +507,7 @@ static bool read_mask(const json_t *fields, struct sdapi_request *out, struct er
     bool round;
     if (!get_text(fields, "mask", &mask, err) || !get_text(fields, "latent_mask", &latent, err) ||
         !get_flag(fields, "mask_round", &round, err) || !read_blur(fields, in, err) ||
-        !read_fill(fields, *mask, in, err) ||
+        !read_fill(fields, in, err) ||
         !get_flag(fields, "inpainting_mask_invert", &in->invert, err) ||
         !get_flag(fields, "inpaint_full_res", &in->full_res, err) ||
         !get_int_between(fields, "inpaint_full_res_padding", 0, IMAGE_MAX_PX, &in->padding, err))
@@ -500,13 +532,13 @@ static bool read_img2img(const json_t *fields, struct sdapi_request *out, struct
     if (out->denoising_strength < 0 || out->denoising_strength > 1)
         return json_bad_field("denoising_strength", json_object_get(fields, "denoising_strength"),
             "a number from 0 to 1", err);
-    if (out->resize_mode < 0 || out->resize_mode > 2)
+    if (out->resize_mode < 0 || out->resize_mode > 3)
         return json_bad_field("resize_mode", json_object_get(fields, "resize_mode"),
-            "0 (just resize), 1 (crop and resize) or 2 (resize and fill)", err);
+            "0 (just resize), 1 (crop and resize), 2 (resize and fill) or 3 (latent upscale)", err);
     if (multiplier != 1)
         return json_bad_field("initial_noise_multiplier", given, "1", err);
     static const enum resize_mode modes[] = { RESIZE_MODE_DEFAULT, RESIZE_MODE_CROP,
-        RESIZE_MODE_FILL };
+        RESIZE_MODE_FILL, RESIZE_MODE_LATENT };
     out->generate.resize_mode = modes[out->resize_mode];
     return true;
 }
@@ -537,8 +569,9 @@ static bool check(const struct sdapi_request *request, struct error *err) {
     return false;
 }
 
-static bool read_all(const json_t *fields, struct sdapi_request *out, struct error *err) {
-    if (!read_common(fields, out, err))
+static bool read_all(const json_t *fields, const struct sdapi_styles *styles,
+    struct sdapi_request *out, struct error *err) {
+    if (!read_common(fields, styles, out, err))
         return false;
     if (out->kind == SDAPI_TXT2IMG)
         return check_hires(fields, err) && check(out, err);
@@ -589,7 +622,8 @@ static void note_given(
 }
 
 bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,
-    const struct sdapi_settings *settings, struct sdapi_request *out, struct error *err) {
+    const struct sdapi_settings *settings, const struct sdapi_styles *styles,
+    struct sdapi_request *out, struct error *err) {
     struct sdapi_request request = { .kind = kind, .settings = *settings };
     struct error why;
     json_t *body = json_parse_request(text, length, &why);
@@ -607,7 +641,8 @@ bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,
         note_given(body, request.parameters, &request.generate);
     ok = ok && read_loras(body, &request.generate, err);
     json_decref(body);
-    ok = ok && read_all(request.parameters, &request, err) && keep_parameters(&request, err);
+    ok = ok && read_all(request.parameters, styles, &request, err) &&
+         keep_parameters(&request, err);
     if (ok)
         *out = request;
     else

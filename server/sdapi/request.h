@@ -13,6 +13,7 @@
 #include "server/sdapi/inpaint.h"
 #include "server/sdapi/samplers.h"
 #include "server/sdapi/settings.h"
+#include "server/sdapi/styles.h"
 
 #include <jansson.h>
 
@@ -31,6 +32,8 @@ struct sdapi_request {
     struct sdapi_canvas canvas; /* filled by sdapi_inpaint_prepare */
     int batch_size, n_iter;
     double denoising_strength; /* only for SDAPI_IMG2IMG */
+    double eta;
+    bool eta_given;
     int resize_mode;
     bool send_images;
     char task_id[SDAPI_TASK_ID_MAX_BYTES + 1]; /* "": none */
@@ -40,12 +43,12 @@ struct sdapi_request {
 };
 
 /* Parses `length` bytes of JSON into *out, which needs no initialisation; the caller finishes it on
- * success. Errors have AUTOMATIC1111's form: ERROR_INVALID with a field becomes FastAPI's 422.
- * ERROR_INVALID without a field is a 400, and ERROR_NOT_FOUND a 404, both with AUTOMATIC1111's
- * message. */
+ * success. `styles` may be NULL. Errors have AUTOMATIC1111's form: ERROR_INVALID with a field
+ * becomes FastAPI's 422. ERROR_INVALID without a field is a 400, and ERROR_NOT_FOUND a 404, both
+ * with AUTOMATIC1111's message. */
 bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,
-    const struct sdapi_settings *settings, struct sdapi_request *out, struct error *err)
-    __attribute__((warn_unused_result));
+    const struct sdapi_settings *settings, const struct sdapi_styles *styles,
+    struct sdapi_request *out, struct error *err) __attribute__((warn_unused_result));
 void sdapi_request_finish(struct sdapi_request *request);
 
 /* Decodes base64, or a data URL of any media type. ERROR_INVALID has AUTOMATIC1111's message. */

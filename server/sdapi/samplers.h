@@ -23,7 +23,8 @@ struct sdapi_sampler {
     const char *schedule;     /* the name of its own schedule; NULL: "uniform" */
     bool own_timesteps;       /* schedules do not apply to it */
     bool takes_eta;           /* uses the request's eta */
-    double default_eta;       /* used only if takes_eta */
+    double default_eta;       /* without takes_eta the only one; 0: eta means nothing to it */
+    const char *eta_name;     /* in infotexts; NULL: "Eta" */
     bool two_calls, brownian; /* as GET /sdapi/v1/samplers reports them */
 };
 

@@ -96,18 +96,41 @@ static void draw_loras(
     }
 }
 
+/* Varies some noises by a subseed, by another size, or by both. */
+static void draw_variation(uint64_t state, struct generate_request *r) {
+    static const int sides[] = { 64, 72, 96, 128 };
+    if (below(&state, 3) == 0) {
+        r->subseed_strength = 0.25 * (1 + below(&state, 4));
+        r->subseed = (uint64_t)below(&state, 1000);
+        r->subseed_given = true;
+    }
+    if (below(&state, 3) == 0) {
+        r->seed_resize_from_w = sides[below(&state, 4)];
+        r->seed_resize_from_h = sides[below(&state, 4)];
+    }
+}
+
 /* Gives some requests, or all, a picture to begin with. Some of these also get a mask. */
 static void draw_pictures(const struct company *c, uint64_t *state, struct generate_request *r) {
-    static uint8_t rgb[96 * 96 * 3];
+    static uint8_t rgb[128 * 128 * 3];
     struct error err = { 0 };
     struct picture_file *const files[] = { &r->init_image, &r->mask_image };
     const int pictures = c->inpaints ? 2 : below(state, 2) ? 1 + below(state, 2) : 0;
+    int width = r->width, height = r->height;
+    uint64_t own = *state + 1;
+    if (pictures == 1 && below(&own, 2)) { /* latents of another size */
+        r->resize_mode = RESIZE_MODE_LATENT;
+        width = 64 + 32 * below(&own, 3);
+        height = 64 + 32 * below(&own, 3);
+    }
+    if (pictures == 2)
+        r->masked_content = (enum masked_content)below(&own, 3);
     for (int i = 0; i < pictures; i++) {
         const uint64_t salt = next(state);
         uint8_t *bytes = NULL;
-        for (int k = 0; k < r->width * r->height * 3; k++)
+        for (int k = 0; k < width * height * 3; k++)
             rgb[k] = i ? (uint8_t)(255 * (k / 90 % 2)) : (uint8_t)(salt + (uint64_t)k * (salt % 7));
-        CHECK(png_encode(rgb, r->width, r->height, NULL, 0, &bytes, &files[i]->size, &err), "%s",
+        CHECK(png_encode(rgb, width, height, NULL, 0, &bytes, &files[i]->size, &err), "%s",
             err.message);
         files[i]->bytes = bytes;
     }
@@ -190,6 +213,7 @@ static void draw_request(
         r.seed = (uint64_t)below(state, 1000);
         r.seed_given = true;
         r.rng = below(state, 2) ? RNG_CPU : RNG_CUDA;
+        draw_variation(*state + 1, &r);
         r.clip_skip = below(state, 2);
         r.latent_output = c->latents_only || below(state, 4) == 0;
         if (below(state, 4) == 0) { /* several parts */
@@ -284,7 +308,8 @@ static void note_mates(const struct company *c, struct member *members) {
 
 struct seen {
     double calls, rows;
-    int pictures, long_texts, weighed, vectors, encoded, begun_with_pictures, edited, joined;
+    int pictures, long_texts, weighed, vectors, encoded, begun_with_pictures, edited, joined,
+        varied;
     int ended[FATES], beside[FATES]; /* requests per fate; drawn requests beside it */
 };
 
@@ -335,6 +360,7 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     seen->joined += resolved_request_rows(r, 0) > 2;
     seen->encoded += r->asked.prompt_embeds.values != NULL;
     seen->begun_with_pictures += r->source != NULL;
+    seen->varied += r->asked.subseed_strength > 0 || r->asked.seed_resize_from_w > 0;
     seen->calls += m->together.timings.steps;
     seen->rows += m->together.timings.steps * m->together.timings.batch_rows_mean;
     generate_result_finish(&m->together);
@@ -345,11 +371,12 @@ static void print_seen(
     printf(
         "%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
         "them with long texts, %d with weights, %d with embeddings, %d with edited texts, %d with "
-        "AND, %d encoded before, %d with pictures to begin with, compared with what each draws "
+        "AND, %d encoded before, %d with pictures to begin with, %d with varied noise, compared "
+        "with what each draws "
         "alone",
         dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
         seen->pictures, c->requests, seen->long_texts, seen->weighed, seen->vectors, seen->edited,
-        seen->joined, seen->encoded, seen->begun_with_pictures);
+        seen->joined, seen->encoded, seen->begun_with_pictures, seen->varied);
     for (int fate = CANCELLED; fate < FATES; fate++)
         printf("; %d %s, with %d of the others in a call", seen->ended[fate], fate_names[fate],
             seen->beside[fate]);
@@ -360,6 +387,7 @@ static void check_seen(const struct company *c, const struct seen *seen) {
     if (c->requests < 16)
         return;
     CHECK(seen->begun_with_pictures > 3, "%d with pictures", seen->begun_with_pictures);
+    CHECK(seen->varied > 3, "%d with varied noise", seen->varied);
     CHECK(seen->long_texts > 0, "no text was long");
     CHECK(!c->embeddings || seen->vectors > 0, "no embedding");
     CHECK(!c->context_width || seen->encoded > 0, "none came encoded");

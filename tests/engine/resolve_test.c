@@ -157,6 +157,52 @@ static void an_open_seed_has_32_random_bits(void) {
     reset();
 }
 
+/* As in AUTOMATIC1111, variations have the seed in common, and their subseeds count up. */
+static void variations_share_the_seed(void) {
+    const struct resolve_figures figures = sd15();
+    struct resolved_request r;
+    struct error err = { 0 };
+    reset();
+    request.num_images = 3;
+    request.seed = 7, request.seed_given = true;
+    request.subseed_strength = 0.25;
+    request.seed_resize_from_w = 256, request.seed_resize_from_h = 320;
+    if (!resolve_request(&figures, &request, &r, &err)) {
+        CHECK(false, "%s", err.message);
+        return;
+    }
+    CHECK(r.asked.subseed_given && r.asked.subseed <= UINT32_MAX, "a subseed of 32 bits");
+    for (int i = 0; i < 3; i++) {
+        const struct noise_variation v = resolved_request_variation(&r, i);
+        CHECK(resolved_request_seed(&r, i) == 7 && v.seed == 7, "image %d", i);
+        CHECK(v.subseed == r.asked.subseed + (uint64_t)i && v.strength == 0.25, "image %d", i);
+        CHECK(v.width == 32 && v.height == 40, "%dx%d", (int)v.width, (int)v.height);
+    }
+    resolved_request_finish(&r);
+    reset();
+    request.subseed_strength = 1.5;
+    refused(&figures, "subseed_strength", "1.5", "0 to 1");
+    request.subseed_strength = NAN;
+    refused(&figures, "subseed_strength", "nan", "0 to 1");
+    request.seed_resize_from_w = 512;
+    refused(&figures, "seed_resize_from_h", "none", "beside seed_resize_from_w");
+    request.seed_resize_from_h = 512;
+    refused(&figures, "seed_resize_from_w", "none", "beside seed_resize_from_h");
+    request.seed_resize_from_w = request.seed_resize_from_h = 516;
+    refused(&figures, "seed_resize_from_w", "516", "a multiple of 8 from 64 to 2048");
+    give_latents(1, 4, 64, 64);
+    request.subseed_strength = 0.5;
+    refused(&figures, "subseed_strength", "0.5", "init_latents");
+    give_latents(1, 4, 64, 64);
+    request.seed_resize_from_w = request.seed_resize_from_h = 256;
+    refused(&figures, "seed_resize_from_w", "256", "init_latents");
+    struct resolve_figures sixteen = sd15(); /* a VAE of 16 px per latent */
+    sixteen.vae_scale = 16;
+    request.width = request.height = 512;
+    request.seed_resize_from_w = 512, request.seed_resize_from_h = 520;
+    refused(&sixteen, "seed_resize_from_h", "520", "this model's 16");
+}
+
 static void encoded_texts_are_finite(void) {
     static const float wrong[] = { INFINITY, -INFINITY, NAN };
     const struct resolve_figures figures = sd15();
@@ -473,6 +519,39 @@ static void pictures_that_do_not_fit_are_refused(void) {
     give_pictures(64, 64, false);
     give_latents(1, 4, 8, 8);
     refused(&figures, "init_image", "a picture", "either init_image or init_latents");
+    request.masked_content = MASKED_NOISE;
+    refused(&figures, "masked_content", "noise", "without mask_image");
+    give_pictures(64, 64, true);
+    request.resize_mode = RESIZE_MODE_LATENT;
+    refused(&figures, "resize_mode", "latent", "beside mask_image");
+    figures.inpaints = false;
+    give_pictures(2056, 64, false);
+    request.resize_mode = RESIZE_MODE_LATENT;
+    refused(&figures, "init_image", "2056x64 px", "at most 2048 px");
+    give_pictures(128, 56, false);
+    request.resize_mode = RESIZE_MODE_LATENT;
+    refused(&figures, "init_image", "128x56 px", "64 to 2048 px");
+}
+
+/* A picture whose latents are resized keeps its size, cut to whole latents. */
+static void latents_have_a_size_of_their_own(void) {
+    const struct resolve_figures figures = sd15();
+    struct resolved_request r;
+    struct error err = { 0 };
+    reset();
+    give_pictures(133, 100, false);
+    request.resize_mode = RESIZE_MODE_LATENT;
+    request.width = 64, request.height = 128;
+    if (!resolve_request(&figures, &request, &r, &err)) {
+        CHECK(false, "%s", err.message);
+        return;
+    }
+    CHECK(r.latent_width == 8 && r.latent_height == 16, "%dx%d", r.latent_width, r.latent_height);
+    CHECK(r.source->init.width == 128 && r.source->init.height == 96, "%dx%d", r.source->init.width,
+        r.source->init.height);
+    CHECK(r.source->latent_width == 16 && r.source->latent_height == 12, "its latents");
+    CHECK(source_moments(r.source, 4) == 2 * 4 * 16 * 12, "%zu", source_moments(r.source, 4));
+    resolved_request_finish(&r);
 }
 
 int main(void) {
@@ -487,6 +566,7 @@ int main(void) {
     fields_without_effect_are_said();
     images_have_seeds_of_their_own();
     an_open_seed_has_32_random_bits();
+    variations_share_the_seed();
     encoded_texts_are_finite();
     long_texts_become_chunks();
     brackets_become_weights();
@@ -496,6 +576,7 @@ int main(void) {
     starting_noise_has_the_models_shape();
     strength_leaves_steps();
     pictures_that_do_not_fit_are_refused();
+    latents_have_a_size_of_their_own();
     generate_request_finish(&request);
     tokenizer_destroy(tokenizer);
     json_decref(scheduler);

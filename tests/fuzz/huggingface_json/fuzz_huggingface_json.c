@@ -6,8 +6,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct generate_request request = { 0 };
     struct error err = { 0 };
+    bool has_picture;
     generate_request_init(&request);
-    if (huggingface_parse((const char *)data, size, &request, &err))
+    if (huggingface_parse((const char *)data, size, &request, &has_picture, &err))
         promise(generate_request_check(&request, &err) && request.prompt_count == 1 &&
                 !request.format_given && !request.latent_output);
     else

@@ -15,7 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     const enum sdapi_kind kind = data[0] & 1 ? SDAPI_IMG2IMG : SDAPI_TXT2IMG;
     sdapi_settings_init(&settings);
-    if (!sdapi_request_parse(kind, (const char *)data + 1, size - 1, &settings, &request, &err)) {
+    if (!sdapi_request_parse(
+            kind, (const char *)data + 1, size - 1, &settings, NULL, &request, &err)) {
         promise(err.code != ERROR_NONE && err.message[0]);
         promise(!err.param[0] || err.allowed[0]);
         return 0;

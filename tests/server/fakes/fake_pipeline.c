@@ -68,8 +68,7 @@ static int call_images(void *user, const struct resolved_request *request) {
 static bool encode(
     void *user, const struct resolved_request *request, float *moments, struct error *err) {
     (void)user, (void)err;
-    const size_t count = 2 * (size_t)request->latent_channels * (size_t)request->latent_height *
-                         (size_t)request->latent_width *
+    const size_t count = source_moments(request->source, request->latent_channels) *
                          (size_t)source_encode_count(request->source);
     for (size_t i = 0; i < count; i++)
         moments[i] = request->source->init.pixels[0];

@@ -144,17 +144,17 @@ def what_waits_has_not_ended():
         check(wait_until(lambda: d.job(paused)["step"] > 0), "it is drawn")
         d.ask(paused, "pause")
         check(d.job(paused, 30)["state"] == "paused", "and set aside")
+
+        def completed(id):
+            return d.request("POST", "/internal/progress", json.dumps({"id_task": id}), JSON).json()["completed"]
+
+        check(not completed(paused), "which is no end")
         finished = d.accepted()
         check(d.job(finished, 60)["state"] == "succeeded", "another one is done")
         d.put(SLOW)
         check(wait_until(lambda: f"the model {HEAVY} is unloaded" in d.read_log(), 60), "there is none")
         d.ask(paused, "resume")
         check(wait_until(lambda: d.job(paused)["state"] == "running"), "it is begun")
-
-        def completed(id):
-            return d.request("POST", "/internal/progress", json.dumps({"id_task": id}), JSON).json()["completed"]
-
-        check(wait_until(lambda: not completed(paused)), "its drawing is there again")  # the paused one had ended
         looks = []
         while d.switch()["state"] == "loading":
             looks.append([completed(id) for id in (paused, finished)])

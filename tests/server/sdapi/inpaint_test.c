@@ -94,7 +94,7 @@ static void what_is_not_masked_stays(void) {
                 .mask = make_file(64, 64, &box, 255, 0),
                 .full_res = full_res,
                 .invert = invert,
-                .fill = true,
+                .fill = SDAPI_FILL,
             };
             struct generate_request request = make_request(64, 64, 64, 64);
             struct sdapi_canvas c;
@@ -117,6 +117,97 @@ static void what_is_not_masked_stays(void) {
             generate_request_finish(&request);
             free(in.mask.bytes);
         }
+}
+
+/* The latents of the masked part, and the picture behind them, for each inpainting_fill. */
+static void the_masked_part_is_filled(void) {
+    static const struct {
+        enum sdapi_fill fill;
+        enum masked_content content;
+        bool smears;
+    } rows[] = { { SDAPI_FILL, MASKED_ORIGINAL, true }, { SDAPI_ORIGINAL, MASKED_ORIGINAL, false },
+        { SDAPI_LATENT_NOISE, MASKED_NOISE, true },
+        { SDAPI_LATENT_NOTHING, MASKED_NOTHING, true } };
+    const struct box box = { 16, 16, 48, 40 };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sdapi_inpainting in = { .mask = make_file(64, 64, &box, 255, 0),
+            .fill = rows[i].fill };
+        struct generate_request request = make_request(64, 64, 64, 64);
+        struct picture filled = { 0 };
+        struct sdapi_canvas c = { 0 };
+        struct error err = { 0 };
+        free(request.init_image.bytes);
+        request.init_image = make_file(
+            64, 64, &box, 200, 90); /* another colour where it is masked */
+        CHECK(sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err) &&
+                  picture_decode(request.init_image.bytes, request.init_image.size, &filled, &err),
+            "%s", err.message);
+        CHECK(request.masked_content == rows[i].content, "%s: %d", sdapi_fill_names[rows[i].fill],
+            request.masked_content);
+        CHECK(filled.pixels && (filled.pixels[3 * (28 * 64 + 32)] == 200) != rows[i].smears,
+            "%s: %d in the middle", sdapi_fill_names[rows[i].fill],
+            filled.pixels ? filled.pixels[3 * (28 * 64 + 32)] : -1);
+        picture_finish(&filled);
+        sdapi_canvas_finish(&c);
+        generate_request_finish(&request);
+        free(in.mask.bytes);
+    }
+}
+
+/* Where the whole picture is drawn, AUTOMATIC1111 fails if resize_mode 3 leaves picture and mask of
+ * different sizes. */
+static void latents_are_not_resized_beside_a_mask(void) {
+    const struct box box = { 16, 16, 48, 40 };
+    for (int side = 64; side <= 80; side += 16) {
+        struct sdapi_inpainting in = { .mask = make_file(64, 64, &box, 255, 0) };
+        struct generate_request request = make_request(side, side, 64, 64);
+        struct sdapi_canvas c = { 0 };
+        struct error err = { 0 };
+        request.resize_mode = RESIZE_MODE_LATENT;
+        const bool ok = sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err);
+        CHECK(ok == (side == 64), "%d: %s", side, err.message);
+        CHECK_STRING(err.param, ok ? "" : "resize_mode");
+        if (ok)
+            sdapi_canvas_finish(&c);
+        generate_request_finish(&request);
+        free(in.mask.bytes);
+    }
+}
+
+/* A region that cannot get the drawing's proportions keeps its own, as in AUTOMATIC1111: it is
+ * filled at its edges before it is drawn, and cropped afterwards. A drawing that is what it was
+ * given comes back as the picture that it was. */
+static void proportions_are_kept(void) {
+    struct sdapi_inpainting in = { .mask = make_file(
+                                       128, 32, &(struct box){ 0, 0, 128, 32 }, 255, 0),
+        .full_res = true,
+        .fill = SDAPI_ORIGINAL };
+    struct generate_request request = make_request(128, 32, 128, 128);
+    struct picture shown = { 0 };
+    struct sdapi_canvas c;
+    struct error err = { 0 };
+    uint8_t *out = NULL;
+    int off = 0;
+    free(request.init_image.bytes);
+    request.init_image = make_file(128, 32, &(struct box){ 32, 8, 64, 24 }, 220, 40);
+    CHECK(sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err) &&
+              picture_decode(request.init_image.bytes, request.init_image.size, &shown, &err) &&
+              sdapi_canvas_paint(&c, shown.pixels, 128, 128, &out, &err),
+        "%s", err.message);
+    for (int y = 0; out && y < 32; y++)
+        for (int x = 0; x < 128; x++) {
+            const bool inside = x >= 32 && x < 64 && y >= 8 && y < 24;
+            off += out[3 * (128 * y + x)] != (inside ? 220 : 40);
+        }
+    CHECK(out && off == 0, "%d of 4096 pixels are others", off);
+    CHECK(shown.pixels && shown.pixels[3 * (128 * 60 + 40)] == 220 &&
+              shown.pixels[3 * (128 * 10 + 40)] == 40,
+        "the picture is in the middle, its edges around it");
+    free(out);
+    picture_finish(&shown);
+    sdapi_canvas_finish(&c);
+    generate_request_finish(&request);
+    free(in.mask.bytes);
 }
 
 /* With a blank mask AUTOMATIC1111 draws image to image. */
@@ -146,7 +237,7 @@ static void it_ends_when_it_is_cancelled(void) {
     bool ok = false;
     for (; !ok && asked < 1000; asked++) {
         struct sdapi_inpainting in = {
-            .mask = make_file(64, 64, &box, 255, 0), .blur_x = 2, .blur_y = 2, .fill = true
+            .mask = make_file(64, 64, &box, 255, 0), .blur_x = 2, .blur_y = 2, .fill = SDAPI_FILL
         };
         struct generate_request request = make_request(64, 64, 64, 64);
         struct sdapi_canvas c;
@@ -178,6 +269,9 @@ static void what_is_no_picture_is_refused(void) {
 int main(void) {
     regions_are_theirs();
     what_is_not_masked_stays();
+    the_masked_part_is_filled();
+    latents_are_not_resized_beside_a_mask();
+    proportions_are_kept();
     a_blank_mask_is_none();
     it_ends_when_it_is_cancelled();
     what_is_no_picture_is_refused();

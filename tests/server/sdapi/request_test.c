@@ -14,7 +14,7 @@ static struct sdapi_settings settings;
 static bool parse(
     enum sdapi_kind kind, const char *text, struct sdapi_request *out, struct error *err) {
     memset(err, 0, sizeof(*err));
-    return sdapi_request_parse(kind, text, strlen(text), &settings, out, err);
+    return sdapi_request_parse(kind, text, strlen(text), &settings, NULL, out, err);
 }
 
 static void an_empty_body_takes_the_defaults(void) {
@@ -132,6 +132,12 @@ static void what_it_goes_on_without_is_said(void) {
         { "{\"tiling\":true}", "tiling has no effect", 512 },
         { "{\"s_churn\":0.5}", "s_churn has no effect", 512 },
         { "{\"refiner_checkpoint\":\"xl\"}", "refiner_checkpoint has no effect", 512 },
+        { "{\"seed_resize_from_w\":256}", "seed_resize_from_w has no effect without", 512 },
+        { "{\"seed_resize_from_h\":256,\"seed_resize_from_w\":0}",
+            "seed_resize_from_h has no effect without", 512 },
+        { "{\"seed_resize_from_h\":256,\"seed_resize_from_w\":132}",
+            "seed_resize_from_w: 132 is rounded down to 128", 512 },
+        { "{\"width\":2055}", "width: 2055 is rounded down to 2048", 2048 },
         { "{\"override_settings\":{\"sd_vae\":\"x.pt\"}}", "there is no VAE \"x.pt\"", 512 },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -146,6 +152,52 @@ static void what_it_goes_on_without_is_said(void) {
             json_array_size(r.comments));
         CHECK_CONTAINS(said ? said : "", rows[i].comment);
         CHECK(r.generate.width == rows[i].width, "%s: %d", rows[i].body, r.generate.width);
+        sdapi_request_finish(&r);
+    }
+}
+
+static void variations_arrive(void) {
+    struct sdapi_request r;
+    struct error err;
+    if (!parse(SDAPI_TXT2IMG,
+            "{\"seed\":7,\"subseed\":9,\"subseed_strength\":0.25,\"seed_resize_from_w\":256,"
+            "\"seed_resize_from_h\":320}",
+            &r, &err)) {
+        CHECK(false, "%s", err.message);
+        return;
+    }
+    const struct generate_request *g = &r.generate;
+    CHECK(g->seed == 7 && g->subseed == 9 && g->subseed_given, "%d", (int)g->subseed);
+    CHECK_NEAR(g->subseed_strength, 0.25, 0);
+    CHECK(g->seed_resize_from_w == 256 && g->seed_resize_from_h == 320, "%dx%d",
+        g->seed_resize_from_w, g->seed_resize_from_h);
+    CHECK(json_array_size(r.comments) == 0, "without a comment");
+    sdapi_request_finish(&r);
+    CHECK(parse(SDAPI_TXT2IMG, "{\"subseed_strength\":1}", &r, &err), "%s", err.message);
+    CHECK(!r.generate.subseed_given && r.generate.seed_resize_from_w == 0, "a random subseed");
+    sdapi_request_finish(&r);
+}
+
+/* What inpainting_fill and resize_mode mean, in AUTOMATIC1111's order. */
+static void fills_and_sizes_arrive(void) {
+    static const enum sdapi_fill fills[] = { SDAPI_FILL, SDAPI_ORIGINAL, SDAPI_LATENT_NOISE,
+        SDAPI_LATENT_NOTHING };
+    static const enum resize_mode modes[] = { RESIZE_MODE_DEFAULT, RESIZE_MODE_CROP,
+        RESIZE_MODE_FILL, RESIZE_MODE_LATENT };
+    for (int i = 0; i < 4; i++) {
+        struct sdapi_request r;
+        struct error err;
+        char body[128];
+        snprintf(body, sizeof(body),
+            "{\"init_images\":[\"AAAA\"],\"mask\":\"AAAA\",\"inpainting_fill\":%d,"
+            "\"resize_mode\":%d}",
+            i, i);
+        if (!parse(SDAPI_IMG2IMG, body, &r, &err)) {
+            CHECK(false, "%s: %s", body, err.message);
+            continue;
+        }
+        CHECK(r.inpainting.fill == fills[i] && r.generate.resize_mode == modes[i], "%s: %d, %d",
+            body, r.inpainting.fill, r.generate.resize_mode);
         sdapi_request_finish(&r);
     }
 }
@@ -243,7 +295,15 @@ static void wrong_ones_are_refused_by_name(void) {
         { "{\"seed\":9223372036854775807}", "seed", "-1" },
         { "{\"batch_size\":0}", "batch_size", "1 to 16" },
         { "{\"batch_size\":5,\"n_iter\":4}", "n_iter", "16 images" },
-        { "{\"subseed_strength\":0.1}", "subseed_strength", "variations" },
+        { "{\"subseed_strength\":1.1}", "subseed_strength", "0 to 1" },
+        { "{\"subseed_strength\":-0.1}", "subseed_strength", "0 to 1" },
+        { "{\"subseed\":1.5}", "subseed", "-1" },
+        { "{\"seed_resize_from_w\":32,\"seed_resize_from_h\":64}", "seed_resize_from_w",
+            "64 to 2048" },
+        { "{\"seed_resize_from_w\":64,\"seed_resize_from_h\":\"x\"}", "seed_resize_from_h",
+            "integer" },
+        { "{\"width\":4097}", "width", "64 to 2048" },
+        { "{\"width\":2056}", "width", "64 to 2048" },
         { "{\"styles\":[1]}", "styles", "string" },
         { "{\"styles\":\"x\"}", "styles", "list" },
         { "{\"enable_hr\":true}", "enable_hr", "hires" },
@@ -284,14 +344,15 @@ static void wrong_ones_are_refused_by_name(void) {
             SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"denoising_strength\":1.5}", "denoising_strength", "0 to 1",
             SDAPI_IMG2IMG },
-        { "{\"init_images\":[\"AAAA\"],\"resize_mode\":3}", "resize_mode", "crop", SDAPI_IMG2IMG },
+        { "{\"init_images\":[\"AAAA\"],\"resize_mode\":4}", "resize_mode", "latent upscale",
+            SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"initial_noise_multiplier\":1.1}",
             "initial_noise_multiplier", "1", SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"mask\":\"!\"}", "", "Invalid encoded image",
             SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"mask\":[\"AAAA\"]}", "mask", "string", SDAPI_IMG2IMG },
-        { "{\"init_images\":[\"AAAA\"],\"mask\":\"AAAA\",\"inpainting_fill\":2}", "inpainting_fill",
-            "latent noise", SDAPI_IMG2IMG },
+        { "{\"init_images\":[\"AAAA\"],\"mask\":\"AAAA\",\"inpainting_fill\":4}", "inpainting_fill",
+            "0 to 3", SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"mask\":\"AAAA\",\"mask_blur\":65}", "mask_blur", "64",
             SDAPI_IMG2IMG },
         { "{\"init_images\":[\"AAAA\"],\"mask\":\"AAAA\",\"mask_round\":false}", "mask_round",
@@ -354,7 +415,8 @@ static void masks_arrive(void) {
     }
     CHECK(r.generate.init_image.size == 3 && r.inpainting.mask.size == 3, "three bytes each");
     CHECK(r.inpainting.blur_x == 7 && r.inpainting.blur_y == 7, "%d", r.inpainting.blur_x);
-    CHECK(!r.inpainting.fill && r.inpainting.invert && !r.inpainting.full_res, "flags");
+    CHECK(r.inpainting.fill == SDAPI_ORIGINAL && r.inpainting.invert && !r.inpainting.full_res,
+        "flags");
     CHECK(r.inpainting.padding == 32, "%d", r.inpainting.padding);
     CHECK(r.generate.resize_mode == RESIZE_MODE_CROP, "%d", r.generate.resize_mode);
     CHECK_NEAR(r.denoising_strength, 0.75, 0);
@@ -363,7 +425,8 @@ static void masks_arrive(void) {
     sdapi_request_finish(&r);
     CHECK(parse(SDAPI_IMG2IMG, "{\"init_images\":[\"AAAA\"],\"mask\":\"AAAA\"}", &r, &err), "%s",
         err.message);
-    CHECK(r.inpainting.blur_x == 4 && r.inpainting.fill && r.inpainting.full_res, "defaults");
+    CHECK(r.inpainting.blur_x == 4 && r.inpainting.fill == SDAPI_FILL && r.inpainting.full_res,
+        "defaults");
     CHECK(json_is_null(json_object_get(r.parameters, "mask")), "not repeated");
     sdapi_request_finish(&r);
     CHECK(parse(SDAPI_IMG2IMG,
@@ -506,6 +569,8 @@ int main(void) {
     every_field_arrives();
     what_means_nothing_is_passed_over();
     what_it_goes_on_without_is_said();
+    variations_arrive();
+    fills_and_sizes_arrive();
     loras_of_sd_cpp_arrive();
     checkpoints_have_several_names();
     options_are_kept();

@@ -55,10 +55,10 @@ def passed_over(d):
 
 
 def refused(d):
-    wrong = {"enable_hr": True, "subseed_strength": 0.5, "script_name": "x",
+    wrong = {"enable_hr": True, "subseed_strength": 1.5, "script_name": "x",
              "alwayson_scripts": {"x": {"args": [{"enabled": True}]}}, "scheduler": "quadratic",
-             "init_images": ["AAAA", "AAAA"], "resize_mode": 3, "inpainting_fill": 2, "mask_round": False,
-             "latent_mask": "AAAA", "initial_noise_multiplier": 2, "override_settings": {"x": 1}}
+             "init_images": ["AAAA", "AAAA"], "resize_mode": 4, "mask_round": False, "latent_mask": "AAAA",
+             "initial_noise_multiplier": 2, "override_settings": {"x": 1}}
     rows = section("What is refused").split("| | |")[0].split("|---|---|\n")[1].strip().split("\n")
     named = {w.split(" ")[0] for row in rows for w in words(row.split("|")[1])} - {"false"}
     check(named == set(wrong), f"every field on the page is tried: {named ^ set(wrong)}")

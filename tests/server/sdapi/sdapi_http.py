@@ -101,6 +101,98 @@ def answers(d):
     check(len(set(seeds)) == 3 and all(0 <= s < 2**32 for s in seeds), f"random seeds: {seeds}")
 
 
+def variations(d):
+    """Images of a request with a subseed have one seed, and their subseeds count up."""
+    a = txt2img(d, {"seed": 7, "subseed": 3, "subseed_strength": 0.4, "batch_size": 2, "seed_resize_from_w": 128,
+                    "seed_resize_from_h": 192}).json()
+    info = json.loads(a["info"])
+    check((info["all_seeds"], info["all_subseeds"]) == ([7, 7], [3, 4]), f"{info['all_seeds']} {info['all_subseeds']}")
+    check((info["subseed"], info["subseed_strength"], info["seed_resize_from_w"]) == (3, 0.4, 128), f"{info}")
+    check(", Variation seed: 4, Variation seed strength: 0.4, Seed resize from: 128x192" in info["infotexts"][1],
+          info["infotexts"][1])
+    back = post(d, "/sdapi/v1/png-info", {"image": a["images"][1]}).json()
+    said = back["parameters"]
+    check((said["Seed"], said["Variation seed"], said["Variation seed strength"], said["Seed resize from-1"]) ==
+          ("7", "4", "0.4", "128"), f"{said}")
+    ours = json.loads(back["items"]["latentd"])
+    check(ours.items() >= {"seed": 7, "subseed": 4, "subseed_strength": 0.4, "seed_resize_from_w": 128,
+                           "seed_resize_from_h": 192}.items(), f"the native request: {ours}")
+    again = d.generate(ours).json()
+    check(pixels(again["images"][0]["b64_json"]) == pixels(a["images"][1]), "which draws it again")
+    subseeds = [json.loads(txt2img(d, {"subseed_strength": 1}).json()["info"])["subseed"] for _ in range(3)]
+    check(len(set(subseeds)) == 3 and all(0 <= s < 2**32 for s in subseeds), f"random ones: {subseeds}")
+    plain = json.loads(txt2img(d, {"subseed": 3, "seed": 7, "batch_size": 2}).json()["info"])
+    check(plain["all_seeds"] == [7, 8] and "Variation" not in plain["infotexts"][0], f"none without a strength: {plain}")
+
+
+def etas(d):
+    """An eta that draws is in the infotext; one that does not is said to have no effect."""
+    rows = ({"sampler_name": "DDIM", "eta": 0.5}, "Eta DDIM: 0.5", None), \
+        ({"sampler_name": "DPM++ 2S a", "eta": 0.5}, ", Eta: 0.5", None), ({"sampler_name": "DDIM"}, None, None), \
+        ({"sampler_name": "Euler a", "eta": 0}, None, "eta: 0 has no effect: Euler a draws with 1"), \
+        ({"sampler_name": "DPM++ 2M SDE", "eta": 0.5}, None, "eta: 0.5 has no effect: DPM++ 2M SDE draws with 1"), \
+        ({"sampler_name": "Euler a", "eta": 1}, None, None), ({"sampler_name": "Euler", "eta": 0.5}, None, None)
+    for fields, told, comment in rows:
+        a = txt2img(d, fields).json()
+        info = json.loads(a["info"])
+        check(info.get("comments", []) == ([comment] if comment else []), f"{fields}: {info.get('comments')}")
+        text = info["infotexts"][0]
+        check(told in text if told else "Eta" not in text, f"{fields}: {text}")
+        if told:
+            back = post(d, "/sdapi/v1/png-info", {"image": a["images"][0]}).json()
+            check(back["scheduler"]["eta"] == 0.5, f"{fields}: {back['scheduler']}")
+
+
+STYLES = b'\xef\xbb\xbfname,prompt,negative_prompt\r\noil,"oil on canvas, {prompt}",photo\r\nlow,low quality,\r\n'
+
+
+def styles(executable):
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/styles.csv", "wb") as f:
+            f.write(STYLES)
+        with Daemon(executable, "fake,step_ms=1", extra=("--styles", f"{folder}/styles.csv")) as d:
+            check(d.get("/sdapi/v1/prompt-styles").json() == [
+                {"name": "oil", "prompt": "oil on canvas, {prompt}", "negative_prompt": "photo"},
+                {"name": "low", "prompt": "low quality", "negative_prompt": ""}], "they are listed")
+            a = txt2img(d, {"prompt": "a cat", "negative_prompt": "dog", "styles": ["oil", "nope", "low"]}).json()
+            info = json.loads(a["info"])
+            check((info["prompt"], info["negative_prompt"]) == ("oil on canvas, a cat, low quality", "dog, photo"),
+                  f"{info}")
+            check(info["styles"] == ["oil", "nope", "low"] and len(info["comments"]) == 1 and
+                  '"nope"' in info["comments"][0], f"{info['comments']}")
+            check(info["infotexts"][0].startswith("oil on canvas, a cat, low quality\nNegative prompt: dog, photo\n"),
+                  info["infotexts"][0])
+            check(a["parameters"]["prompt"] == "a cat", "the parameters are as they were sent")
+        with open(f"{folder}/styles.csv", "wb") as f:
+            f.write(b"title,text\na,b\n")
+        ran = subprocess.run([executable, "serve", "--model", "fake", "--listen", "127.0.0.1:0", "--styles",
+                              f"{folder}/styles.csv"], capture_output=True, text=True, timeout=60)
+        check(ran.returncode == 1 and "--styles: " in ran.stderr and 'columns "name" and "prompt"' in ran.stderr,
+              f"{ran.returncode} {ran.stderr}")
+
+
+def too_many_extras(executable):
+    """As many pictures are upscaled at a time as requests may wait to be drawn."""
+    with Daemon(executable, "fake", extra=("--max-queue", "1")) as d:
+        answers = []
+        body = {"image": png_base64(64, 64, gradient), "upscaler_1": "Lanczos", "upscaling_resize": 60}
+
+        def ask():
+            answers.append(post(d, "/sdapi/v1/extra-single-image", body))
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        told = sorted(r.status for r in answers)
+        check(told[0] == 200 and told[-1] == 429 and set(told) == {200, 429}, f"{told}")
+        refused = next(r for r in answers if r.status == 429)
+        check("try again later" in refused.json()["detail"] and int(refused.headers["retry-after"]) >= 1,
+              f"{refused.body[:200]} {refused.headers}")
+        small = {**body, "upscaling_resize": 2}
+        check(wait_until(lambda: post(d, "/sdapi/v1/extra-single-image", small).status == 200), "and later there is room")
+
+
 def pixels(b64):
     """Returns the compressed pixels of a PNG that the daemon wrote."""
     data, at, found = base64.b64decode(b64), 8, b""
@@ -142,6 +234,15 @@ def img2img(d):
                                               "mask": mask, "inpaint_full_res": False})
         check(other.status == 200 and size_of(other.json()["images"][0]) == (64, 64),
               f"another size is filled: {other.status} {other.body[:200]}")
+    for size in ((104, 72), (64, 64)):
+        other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [png_base64(*size, gradient)], "resize_mode": 3})
+        check(other.status == 200 and size_of(other.json()["images"][0]) == (64, 64),
+              f"latents of another size: {other.status} {other.body[:200]}")
+    for fill, name in enumerate(("fill", "original", "latent noise", "latent nothing")):
+        other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [init], "mask": png_base64(64, 64, left_half(64)),
+                                              "inpainting_fill": fill, "denoising_strength": 1})
+        text = json.loads(other.json()["info"])["infotexts"][0] if other.status == 200 else other.body
+        check(f"Masked content: {name}," in text, f"{fill}: {other.status} {text}")
 
 
 def errors(d):
@@ -149,6 +250,7 @@ def errors(d):
         ({"sampler_name": "Nobody's"}, 400, "Sampler not found"),
         ({"steps": "x"}, 422, ["body", "steps"]),
         ({"width": 63}, 422, ["body", "width"]),
+        ({"subseed_strength": 2}, 422, ["body", "subseed_strength"]),
         ({"lora": [{"path": "nobody"}]}, 422, ["body", "lora"]),
         ({"enable_hr": True}, 422, ["body", "enable_hr"]),
         ({"script_name": "x"}, 422, ["body", "script_name"]),
@@ -171,6 +273,10 @@ def errors(d):
         check((r.status, r.json()["detail"]) == (status, expected), f"{body}: {r.status} {r.body}")
     r = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": ["AAAA"]})
     check((r.status, r.json()["detail"][0]["loc"]) == (422, ["body", "init_images"]), f"{r.status} {r.body}")
+    for side in (4097, 2056):
+        r = txt2img(d, {"height": side})
+        told = r.json()["detail"][0]
+        check(r.status == 422 and told["input"] == str(side) and "from 64 to 2048" in told["msg"], f"{r.body}")
     r = post(d, "/sdapi/v1/txt2img", "{")
     check((r.status, r.json()["detail"][0]["loc"]) == (422, ["body"]), f"{r.status} {r.body}")
     for path, status in (("/sdapi/v1/nothing", 404), ("/sdapi/v1/server-kill", 404), ("/internal/x", 404),
@@ -425,9 +531,11 @@ def callers(executable):
 
 executable = sys.argv[1]
 with Daemon(executable) as daemon:
-    for test in (lists, answers, formats, img2img, errors, options, goes_on, stubs, extras, curl):
+    for test in (lists, answers, variations, etas, formats, img2img, errors, options, goes_on, stubs, extras, curl):
         test(daemon)
 progress_and_interrupt(executable)
 large_pictures_that_wait(executable)
+styles(executable)
+too_many_extras(executable)
 callers(executable)
 done()

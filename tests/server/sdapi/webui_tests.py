@@ -32,6 +32,19 @@ VARIATIONS = [
     {"sampler_index": "UniPC"},
     {"n_iter": 2},
     {"batch_size": 2},
+    # The other fields of a seed, a style that is not there, and an eta.
+    {"seed": 5, "subseed": 6, "subseed_strength": 0.5},
+    {"seed_resize_from_w": 128, "seed_resize_from_h": 128},
+    {"styles": ["None"]},
+    {"sampler_index": "DDIM", "eta": 0.5},
+]
+# What a test changes in IMG2IMG; the mask is the picture.
+PICTURES = [
+    {},
+    {"mask": True},
+    {"mask": True, "inpainting_mask_invert": True},
+    *({"mask": True, "inpainting_fill": fill} for fill in (1, 2, 3)),
+    *({"resize_mode": mode, "width": 128} for mode in (0, 1, 2, 3)),
 ]
 LISTS = ["cmd-flags", "samplers", "upscalers", "sd-models", "hypernetworks", "face-restorers", "realesrgan-models",
          "prompt-styles", "embeddings"]
@@ -47,9 +60,10 @@ def main(executable):
             r = post(d, "txt2img", {**TXT2IMG, **change})
             check(r.status == 200, f"txt2img {change}: {r.status} {r.body[:300]}")
         picture = post(d, "txt2img", TXT2IMG).json()["images"][0]
-        for change in ({}, {"mask": picture}, {"mask": picture, "inpainting_mask_invert": True}):
-            r = post(d, "img2img", {**IMG2IMG, "init_images": [picture], **change})
-            check(r.status == 200, f"img2img {list(change)}: {r.status} {r.body[:300]}")
+        for change in PICTURES:
+            mask = picture if change.get("mask") else None
+            r = post(d, "img2img", {**IMG2IMG, "init_images": [picture], **change, "mask": mask})
+            check(r.status == 200, f"img2img {change}: {r.status} {r.body[:300]}")
         extras = {"resize_mode": 0, "show_extras_results": True, "gfpgan_visibility": 0, "codeformer_visibility": 0,
                   "codeformer_weight": 0, "upscaling_resize": 2, "upscaling_resize_w": 128, "upscaling_resize_h": 128,
                   "upscaling_crop": True, "upscaler_1": "Lanczos", "upscaler_2": "None", "extras_upscaler_2_visibility": 0,
@@ -67,7 +81,7 @@ def main(executable):
         check(d.get("/sdapi/v1/options").json()["send_seed"] is not before, "and kept")
         for name in LISTS:
             check(d.get(f"/sdapi/v1/{name}").status == 200, name)
-        print(f"compared: {len(VARIATIONS) + 3} drawings, {len(LISTS)} lists, extras, png-info and options")
+        print(f"compared: {len(VARIATIONS) + len(PICTURES)} drawings, {len(LISTS)} lists, extras, png-info and options")
 
 
 if __name__ == "__main__":
