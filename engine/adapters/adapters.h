@@ -158,6 +158,7 @@ struct adapters_listing {
     bool merge;
     const char *folder; /* borrowed from the registry; NULL: no folder */
 };
+/* Lists all names. Each item is a snapshot; names may come and go between two items. */
 bool adapters_list(struct adapters *adapters, struct adapters_listing *out, struct error *err)
     __attribute__((warn_unused_result));
 void adapters_listing_finish(struct adapters_listing *listing);

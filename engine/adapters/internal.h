@@ -176,6 +176,8 @@ struct adapters {
     int team;                       /* from team_leave of the thread that holds `work` */
     struct adapter_entry **entries; /* owned, sorted by name */
     size_t entry_count;
+    struct adapter_entry **stems; /* owned: those in subfolders, sorted by their last parts */
+    size_t stem_count;
     struct adapter_copies *copies;  /* owned */
     struct adapter_upload *uploads; /* in progress; each is owned by its caller */
     struct text_key text_keys[TEXT_KEYS_MAX];
@@ -198,7 +200,9 @@ struct graveyard {
 };
 void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard);
 
-/* Call the next three functions with `lock` held. */
+/* Returns the index of the name in the list of entries, or the index at which it would be
+ * inserted. */
+size_t entry_position(const struct adapters *adapters, const char *name);
 struct adapter_entry *entry_find(const struct adapters *adapters, const char *name);
 /* Returns the entry that a request means by `asked`: the name itself, or the only name with this
  * last part. Returns NULL if there is none; *several: more than one has this last part. */
