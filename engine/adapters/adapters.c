@@ -45,6 +45,51 @@ void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard) {
     adapters_device_give(adapters);
 }
 
+/* Moves what `from` holds to `to`. */
+static void graveyard_move(struct graveyard *to, struct graveyard *from) {
+    while (from->versions) {
+        struct adapter_version *version = from->versions;
+        from->versions = version->next_dead;
+        version->next_dead = to->versions;
+        to->versions = version;
+    }
+    while (from->copies) {
+        struct adapter_copies *copies = from->copies;
+        from->copies = copies->next;
+        copies->next = to->copies;
+        to->copies = copies;
+    }
+}
+
+void graveyard_leave(struct adapters *adapters, struct graveyard *graveyard) {
+    if (!graveyard->versions && !graveyard->copies)
+        return;
+    pthread_mutex_lock(&adapters->lock);
+    void (*const collector)(void *user) = device_is_shared(adapters) ? NULL : adapters->collector;
+    if (collector) {
+        graveyard_move(&adapters->left, graveyard);
+        collector(adapters->collector_user);
+    }
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(adapters, graveyard);
+}
+
+void adapters_set_collector(struct adapters *adapters, void (*collector)(void *user), void *user) {
+    pthread_mutex_lock(&adapters->lock);
+    adapters->collector = collector;
+    adapters->collector_user = user;
+    pthread_mutex_unlock(&adapters->lock);
+    adapters_collect(adapters);
+}
+
+void adapters_collect(struct adapters *adapters) {
+    struct graveyard dead = { 0 };
+    pthread_mutex_lock(&adapters->lock);
+    graveyard_move(&dead, &adapters->left);
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(adapters, &dead);
+}
+
 static void count_memory(const struct adapters *adapters) {
     int64_t loaded = 0;
     for (size_t i = 0; i < adapters->entry_count; i++)
@@ -140,6 +185,7 @@ static bool fits(const struct adapters *adapters, size_t bytes, size_t available
 bool memory_take(struct adapters *adapters, size_t bytes, const char *what, struct error *err) {
     struct graveyard dead = { 0 };
     struct available available;
+    adapters_collect(adapters);
     adapters->base.kernels->memory->available(&available);
     pthread_mutex_lock(&adapters->lock);
     bool ok = fits(adapters, bytes, available.bytes);
@@ -531,6 +577,7 @@ void adapters_destroy(struct adapters *adapters) {
         entry_free(entry);
     }
     dead.copies = adapters->copies;
+    graveyard_move(&dead, &adapters->left);
     graveyard_empty(adapters, &dead);
     for (size_t i = 0; i < adapters->text_key_count; i++)
         free(adapters->text_keys[i].sources);
