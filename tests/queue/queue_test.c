@@ -681,6 +681,63 @@ static void lists_are_of_one_owner_or_of_all(struct kind *kind) {
     end(kind, queue, "seven lists of four owners");
 }
 
+/* Lists by an object of texts in the bodies, whatever else is in them. */
+static void lists_are_of_bodies_that_have_texts(struct kind *kind) {
+    static const char *const bodies[] = {
+        "{\"metadata\": {\"a\": \"1\"}}",                                                    /* 1 */
+        "{\"metadata\": {\"a\": \"1\", \"b\": \"2\"}, \"a\": \"9\"}",                        /* 2 */
+        "{\"metadata\": {}}",                                                                /* 3 */
+        "{\"metadata\": null}",                                                              /* 4 */
+        "{\"metadata\": \"a\"}",                                                             /* 5 */
+        "no JSON",                                                                           /* 6 */
+        "{\"metadata\": {\"a\": 1}}",                                                        /* 7 */
+        "{\"metadata\": {\"q\\\"u.o[t\\\\e\": \"\\u00fc\\n'\", \"\": \"\", \"a\": \"01\"}}", /* 8 */
+        NULL,                                                                                /* 9 */
+    };
+    static const struct {
+        const char *has, *expected;
+    } rows[] = {
+        { "{}", "1 2 3 4 5 6 7 8 9 " },
+        { "{\"a\": \"1\"}", "1 2 " },
+        { "{\"a\": \"1\", \"b\": \"2\"}", "2 " },
+        { "{\"a\": \"1\", \"b\": \"\"}", "" },
+        { "{\"a\": \"\"}", "" },
+        { "{\"A\": \"1\"}", "" },
+        { "{\"q\\\"u.o[t\\\\e\": \"\xc3\xbc\\n'\"}", "8 " },
+        { "{\"\": \"\"}", "8 " },
+        { "{\"a\": \"01\"}", "8 " },
+    };
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        struct job job;
+        bool known;
+        char key[16];
+        snprintf(key, sizeof(key), "key %zu", i);
+        const struct job_order order = {
+            .type = "train", .request = "{}", .key = bodies[i] ? key : NULL, .body = bodies[i]
+        };
+        CHECK(queue_enqueue(queue, &order, &job, &known, &err), "%s", err.message);
+        job_finish(&job);
+    }
+    queue = again(kind, queue);
+    struct job_filter filter = { .body = { .at = "$.metadata" } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        filter.body.has = rows[i].has;
+        check_list(queue, &filter, rows[i].expected, false);
+    }
+    filter.body = (struct job_body_filter){ .at = "$.metadata", .is_empty = true };
+    check_list(queue, &filter, "3 4 5 6 9 ", false);
+    filter.newest_first = true;
+    filter.body = (struct job_body_filter){ .at = "$.metadata", .has = "{\"a\": \"1\"}" };
+    filter.limit = 1;
+    check_list(queue, &filter, "2 ", true);
+    filter.after = 2;
+    check_list(queue, &filter, "1 ", false);
+    end(kind, queue, "lists by nine bodies");
+}
+
 static void the_queue_is_bounded(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -747,6 +804,7 @@ int main(void) {
         a_key_stands_for_one_request,
         a_key_belongs_to_its_owner_and_type,
         lists_are_of_one_owner_or_of_all,
+        lists_are_of_bodies_that_have_texts,
         what_is_reported_stays,
         who_lost_a_job_cannot_write_to_it,
         who_only_waits_has_no_strike,
