@@ -533,6 +533,43 @@ static void time_at_work_is_what_has_passed(struct kind *kind) {
     end(kind, queue, "at work");
 }
 
+static void check_age(
+    struct queue *queue, const struct job *job, int64_t expected_s, const char *when) {
+    const double seconds = 1e-3 * (double)queue_age_ms(queue, job);
+    CHECK(seconds >= (double)expected_s && seconds < (double)expected_s + 100,
+        "%s: %.3f s old, not %d", when, seconds, (int)expected_s);
+    printf(" %.3f s", seconds);
+}
+
+/* The age of a job does not change with the system's clock. For the time before the queue was
+ * opened again, nothing else is known. */
+static void a_job_ages_by_the_time_that_has_passed(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job gone = enqueue(queue, "draw", 0), first = enqueue(queue, "draw", 0);
+    put_forward.monotonic_s += 100;
+    put_forward.system_s += 40 * YEAR_S;
+    struct job second = enqueue(queue, "draw", 0);
+    CHECK(queue_delete(queue, gone.id, &err), "%s", err.message);
+    put_forward.monotonic_s += 1000;
+    put_forward.system_s -= 60 * YEAR_S;
+    check_age(queue, &first, 1100, "the first");
+    check_age(queue, &second, 1000, "the second");
+    put_forward.system_s = 2000;
+    if (kind->folder[0]) {
+        queue = again(kind, queue);
+        check_age(queue, &first, 2000, "2000 s by the system's clock");
+        check_age(queue, &second, 0, "from 40 years ahead");
+        put_forward.monotonic_s += 500;
+        put_forward.system_s += YEAR_S;
+        check_age(queue, &first, 2500, "500 s more");
+    }
+    put_forward.system_s = put_forward.monotonic_s = 0;
+    job_finish(&gone), job_finish(&first), job_finish(&second);
+    end(kind, queue, "old");
+}
+
 /* Inserting a second job with the same id fails, because ids are unique. Nothing of the second job
  * may remain. */
 static void a_refused_change_leaves_nothing_behind(struct kind *kind) {
@@ -813,6 +850,7 @@ int main(void) {
         what_succeeded_has_taken_all_its_steps,
         a_failed_job_can_be_resumed,
         time_at_work_is_what_has_passed,
+        a_job_ages_by_the_time_that_has_passed,
         a_refused_change_leaves_nothing_behind,
         events_are_numbered_and_kept,
         lists_have_pages,
