@@ -9,6 +9,7 @@
 #include "server/generation/orders.h"
 #include "server/generation/results.h"
 #include "server/generation/run.h"
+#include "server/http/caller.h"
 #include "server/later/job_watch.h"
 
 #include <stdlib.h>
@@ -399,6 +400,7 @@ static void start(void *user, struct job_claim *claim) {
     d->jobs = jobs;
     d->claim = claim;
     d->work.run = begin;
+    d->work.caller = caller_number(job_claim_job(claim)->caller);
     pthread_mutex_lock(&jobs->mutex);
     d->next = jobs->first;
     jobs->first = d;
