@@ -717,12 +717,12 @@ bool engine_rescan_embeddings(struct engine *engine, struct error *err) {
     return ok;
 }
 
-bool engine_count_text(struct engine *engine, const struct text_question *question,
+bool engine_count_text(struct engine *engine, const struct generate_request *request, bool negative,
     struct text_count *out, struct error *err) {
     struct engine_model *model = hold_current(engine, NULL, err);
     if (!model)
         return false;
-    const bool ok = pipeline_count_text(model->pipeline, question, out, err);
+    const bool ok = pipeline_count_text(model->pipeline, request, negative, out, err);
     engine_release_request(model);
     return ok;
 }

@@ -168,7 +168,13 @@ def counts_tokens(d, p):
     p.set(long_prompt="chunk")
     p.wait("pieces", 'document.querySelector("#prompt-fields .count").textContent === "78 tokens, in 2 pieces of 75"')
     check(not p.text("#prompt-fields .warning"), "nothing is cut")
-    p.set(long_prompt="truncate")
+    p.set(long_prompt="truncate", prompt_syntax="a1111", prompt="[a:a a a:20]", num_inference_steps=21)
+    p.wait("both texts", 'document.querySelector("#prompt-fields .count").textContent === "3 of 75 tokens"')
+    p.set(num_inference_steps=20)
+    p.wait("the first text alone", 'document.querySelector("#prompt-fields .count").textContent === "1 of 75 tokens"')
+    p.set(scheduler="heun")
+    p.wait("40 evaluations", 'document.querySelector("#prompt-fields .count").textContent === "3 of 75 tokens"')
+    p.set(prompt_syntax="plain", num_inference_steps=FIELDS["num_inference_steps"], scheduler="ddim")
 
 
 def weighs_by_keys(p):
