@@ -189,6 +189,8 @@ static void print_adapter(FILE *out, const struct adapter_summary *s) {
     for (size_t i = 0; i < s->target_count; i++)
         fprintf(out, "%s%s (%zu)", i ? ", " : "", s->targets[i].name, s->targets[i].count);
     fprintf(out, "\n");
+    if (s->trigger[0])
+        fprintf(out, "  %-12s%s\n", "trigger", s->trigger);
     if (s->other_tensors)
         fprintf(
             out, "  %-12s%zu tensors are no part of an adapter\n", "beside it", s->other_tensors);

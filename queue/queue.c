@@ -6,6 +6,7 @@
 #include "base/monotonic.h"
 #include "base/random.h"
 #include "base/text/json.h"
+#include "queue/ages.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -41,6 +42,7 @@ struct queue {
     struct type_counts *types;        /* owned; types that were asked for */
     struct queue_listener *listeners; /* borrowed */
     struct unwritten unwritten[UNWRITTEN_MAX];
+    struct job_ages ages; /* of the jobs that exist */
 };
 
 static int64_t now_ms(void) {
@@ -334,6 +336,7 @@ bool queue_create(struct store *store, struct queue **out, struct error *err) {
     }
     queue->store = store;
     pthread_mutex_init(&queue->mutex, NULL);
+    job_ages_init(&queue->ages, now_ms());
     if (!store->ops->count(store, NULL, queue->counts, err) ||
         !count_type(queue, JOB_TYPE_TRAIN, err) || !recover(queue, err)) {
         queue_destroy(queue);
@@ -358,6 +361,7 @@ void queue_destroy(struct queue *queue) {
         free(t->type);
         free(t);
     }
+    job_ages_finish(&queue->ages);
     pthread_mutex_destroy(&queue->mutex);
     free(queue);
 }
@@ -384,6 +388,13 @@ static bool find_known(struct queue *queue, const struct job_order *order, struc
     return false;
 }
 
+/* Notes that a job was deleted. */
+static void forget(struct queue *queue, const struct job *job) {
+    job_ages_remove(&queue->ages, job->number);
+    count_job(queue, job, job->state, -1);
+    tell(queue, job, true);
+}
+
 /* Deletes the oldest ended jobs, so that there are at most JOBS_ENDED_MAX. */
 static bool make_room(struct queue *queue, struct error *err) {
     const unsigned ends = 1u << JOB_SUCCEEDED | 1u << JOB_FAILED | 1u << JOB_CANCELLED;
@@ -398,10 +409,8 @@ static bool make_room(struct queue *queue, struct error *err) {
     bool ok = true;
     for (int i = 0; ok && i < list.count; i++) {
         ok = queue->store->ops->erase(queue->store, list.jobs[i].number, err);
-        if (ok) {
-            count_job(queue, &list.jobs[i], list.jobs[i].state, -1);
-            tell(queue, &list.jobs[i], true);
-        }
+        if (ok)
+            forget(queue, &list.jobs[i]);
     }
     job_list_finish(&list);
     return ok;
@@ -422,7 +431,7 @@ static bool insert(
         .eta_s = -1,
         .events = 1,
     };
-    if (!make_room(queue, err) || !job_copy(&fresh, job, err))
+    if (!make_room(queue, err) || !job_ages_room(&queue->ages, err) || !job_copy(&fresh, job, err))
         return false;
     char *data = state_data(job);
     const struct job_event event = { 1, job->created_ms, "state", data };
@@ -437,6 +446,7 @@ static bool insert(
         job_finish(job);
         return false;
     }
+    job_ages_add(&queue->ages, job->number);
     count_job(queue, job, JOB_QUEUED, 1);
     metric_add(METRIC_jobs_accepted_total, 1);
     tell(queue, job, false);
@@ -461,6 +471,13 @@ bool queue_enqueue(struct queue *queue, const struct job_order *order, struct jo
 }
 
 /* --- One job --- */
+
+int64_t queue_age_ms(struct queue *queue, const struct job *job) {
+    pthread_mutex_lock(&queue->mutex);
+    const int64_t age_ms = job_ages_get_ms(&queue->ages, job);
+    pthread_mutex_unlock(&queue->mutex);
+    return age_ms;
+}
 
 /* Call with the queue locked. Finds a job; the caller finishes *out. */
 static bool find(struct queue *queue, const char *id, struct job *out, struct error *err) {
@@ -608,8 +625,7 @@ static bool erase(struct queue *queue, struct job *job, struct error *err) {
             "job %s is running, so it cannot be deleted; cancel it first", job->id);
     if (!queue->store->ops->erase(queue->store, job->number, err))
         return false;
-    count_job(queue, job, job->state, -1);
-    tell(queue, job, true);
+    forget(queue, job);
     return true;
 }
 

@@ -56,6 +56,9 @@ bool queue_find_known(struct queue *queue, const struct job_order *order, struct
 
 bool queue_get(struct queue *queue, const char *id, struct job *out, struct error *err)
     __attribute__((warn_unused_result));
+/* Returns the time since the job was accepted, in ms, whatever the system's clock says
+ * (queue/ages.h). */
+int64_t queue_age_ms(struct queue *queue, const struct job *job);
 /* Sets *out to the job's position among the queued jobs of its type: 1 is claimed next. 0: the job
  * is not queued. New orders and the ends of running jobs may change the position. */
 bool queue_position(struct queue *queue, const struct job *job, int *out, struct error *err)

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define SCHEMA_VERSION 2
-#define SQL_MAX_BYTES 1024
+#define SQL_MAX_BYTES 2048
 
 static const char schema[] =
     "CREATE TABLE job ("
@@ -469,11 +469,19 @@ static void select_jobs(char *sql, const char *rest) {
     append(sql, " FROM job %s", rest);
 }
 
-static bool sqlite_list(struct store *store, const struct job_filter *filter,
-    bool (*visit)(void *user, const struct job *job, struct error *err), void *user,
-    struct error *err) {
-    struct sqlite *s = sqlite_of(store);
-    char sql[SQL_MAX_BYTES];
+/* The rows (key, value, type) of the object of texts at ?3 in a job's body (struct
+ * job_body_filter). */
+#define TEXTS_OF_BODY                                                                              \
+    "json_each(CASE WHEN json_valid(body) AND json_type(body, ?3) = 'object' THEN body END, ?3)"
+
+/* ?4: the texts that it must have, or NULL; ?5: whether it must be empty. */
+static const char filter_body[] =
+    " AND NOT EXISTS (SELECT 1 FROM json_each(?4) AS wanted WHERE NOT EXISTS"
+    "  (SELECT 1 FROM " TEXTS_OF_BODY " AS own WHERE own.key = wanted.key AND own.type = 'text'"
+    "   AND own.value = wanted.value))"
+    " AND NOT (?5 AND EXISTS (SELECT 1 FROM " TEXTS_OF_BODY "))";
+
+static void write_list(char *sql, const struct job_filter *filter) {
     const char *comma = "";
     select_jobs(sql, "WHERE state IN (");
     for (int i = 0; i < JOB_STATE_COUNT; i++)
@@ -482,17 +490,36 @@ static bool sqlite_list(struct store *store, const struct job_filter *filter,
             comma = ", ";
         }
     append(sql, ") AND (?1 IS NULL OR type = ?1) AND (?2 IS NULL OR owner = ?2)");
+    if (filter->body.has || filter->body.is_empty)
+        append(sql, "%s", filter_body);
     if (filter->after)
         append(sql, " AND number %s %" PRId64, filter->newest_first ? "<" : ">", filter->after);
     append(sql, " ORDER BY number %s", filter->newest_first ? "DESC" : "ASC");
     if (filter->limit)
         append(sql, " LIMIT %d", filter->limit);
+}
+
+static bool bind_list(sqlite3_stmt *statement, const struct job_filter *filter) {
+    const struct job_body_filter *body = &filter->body;
+    return sqlite3_bind_text(statement, 1, filter->type, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_text(statement, 2, filter->owner, -1, SQLITE_STATIC) == SQLITE_OK &&
+           ((!body->has && !body->is_empty) ||
+               (sqlite3_bind_text(statement, 3, body->at, -1, SQLITE_STATIC) == SQLITE_OK &&
+                   sqlite3_bind_text(statement, 4, body->has, -1, SQLITE_STATIC) == SQLITE_OK &&
+                   sqlite3_bind_int(statement, 5, body->is_empty) == SQLITE_OK));
+}
+
+static bool sqlite_list(struct store *store, const struct job_filter *filter,
+    bool (*visit)(void *user, const struct job *job, struct error *err), void *user,
+    struct error *err) {
+    struct sqlite *s = sqlite_of(store);
+    char sql[SQL_MAX_BYTES];
+    write_list(sql, filter);
     sqlite3_stmt *statement = NULL;
     if (sqlite3_prepare_v2(s->db, sql, -1, &statement, NULL) != SQLITE_OK)
         return refused(s, err);
     int step = SQLITE_MISUSE;
-    bool ok = sqlite3_bind_text(statement, 1, filter->type, -1, SQLITE_STATIC) == SQLITE_OK &&
-              sqlite3_bind_text(statement, 2, filter->owner, -1, SQLITE_STATIC) == SQLITE_OK;
+    bool ok = bind_list(statement, filter);
     while (ok && (step = sqlite3_step(statement)) == SQLITE_ROW) {
         struct job job;
         ok = read_job(statement, &job, err);

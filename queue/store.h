@@ -11,11 +11,20 @@
 
 #include <stddef.h>
 
+/* Selects jobs by an object of texts in their bodies, at the path `at`, such as "$.metadata". A job
+ * without a body, or with something else there, has an empty object. */
+struct job_body_filter {
+    const char *at;
+    const char *has; /* a JSON object of texts: all of these must be in the job's; NULL: any */
+    bool is_empty;   /* only jobs whose object is empty */
+};
+
 /* Selects jobs. Zeroed: all jobs, oldest first. */
 struct job_filter {
     unsigned states;   /* bits (1u << state); 0: any state */
     const char *type;  /* NULL: any */
     const char *owner; /* see struct job; NULL: any */
+    struct job_body_filter body;
     bool newest_first;
     int64_t after; /* number of the job before the first one; 0: from the beginning */
     int limit;     /* 0: no limit */

@@ -45,6 +45,51 @@ void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard) {
     adapters_device_give(adapters);
 }
 
+/* Moves what `from` holds to `to`. */
+static void graveyard_move(struct graveyard *to, struct graveyard *from) {
+    while (from->versions) {
+        struct adapter_version *version = from->versions;
+        from->versions = version->next_dead;
+        version->next_dead = to->versions;
+        to->versions = version;
+    }
+    while (from->copies) {
+        struct adapter_copies *copies = from->copies;
+        from->copies = copies->next;
+        copies->next = to->copies;
+        to->copies = copies;
+    }
+}
+
+void graveyard_leave(struct adapters *adapters, struct graveyard *graveyard) {
+    if (!graveyard->versions && !graveyard->copies)
+        return;
+    pthread_mutex_lock(&adapters->lock);
+    void (*const collector)(void *user) = device_is_shared(adapters) ? NULL : adapters->collector;
+    if (collector) {
+        graveyard_move(&adapters->left, graveyard);
+        collector(adapters->collector_user);
+    }
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(adapters, graveyard);
+}
+
+void adapters_set_collector(struct adapters *adapters, void (*collector)(void *user), void *user) {
+    pthread_mutex_lock(&adapters->lock);
+    adapters->collector = collector;
+    adapters->collector_user = user;
+    pthread_mutex_unlock(&adapters->lock);
+    adapters_collect(adapters);
+}
+
+void adapters_collect(struct adapters *adapters) {
+    struct graveyard dead = { 0 };
+    pthread_mutex_lock(&adapters->lock);
+    graveyard_move(&dead, &adapters->left);
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(adapters, &dead);
+}
+
 static void count_memory(const struct adapters *adapters) {
     int64_t loaded = 0;
     for (size_t i = 0; i < adapters->entry_count; i++)
@@ -140,6 +185,7 @@ static bool fits(const struct adapters *adapters, size_t bytes, size_t available
 bool memory_take(struct adapters *adapters, size_t bytes, const char *what, struct error *err) {
     struct graveyard dead = { 0 };
     struct available available;
+    adapters_collect(adapters);
     adapters->base.kernels->memory->available(&available);
     pthread_mutex_lock(&adapters->lock);
     bool ok = fits(adapters, bytes, available.bytes);
@@ -175,17 +221,34 @@ void memory_give(struct adapters *adapters, size_t bytes) {
 
 /* ---- names ---- */
 
-/* Returns the index of the name, or the index at which it would be inserted. */
-static size_t entry_position(const struct adapters *adapters, const char *name) {
-    size_t low = 0, high = adapters->entry_count;
+static int by_name(const struct adapter_entry *a, const char *name) {
+    return strcmp(a->name, name);
+}
+
+static int by_stem(const struct adapter_entry *a, const char *stem) {
+    return strcmp(a->stem, stem);
+}
+
+/* Returns the index of the first entry of a sorted list that does not come before `text`. */
+static size_t first_from(struct adapter_entry *const *list, size_t count,
+    int (*compare)(const struct adapter_entry *a, const char *text), const char *text) {
+    size_t low = 0, high = count;
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
-        if (strcmp(adapters->entries[mid]->name, name) < 0)
+        if (compare(list[mid], text) < 0)
             low = mid + 1;
         else
             high = mid;
     }
     return low;
+}
+
+size_t entry_position(const struct adapters *adapters, const char *name) {
+    return first_from(adapters->entries, adapters->entry_count, by_name, name);
+}
+
+static size_t stem_position(const struct adapters *adapters, const char *stem) {
+    return first_from(adapters->stems, adapters->stem_count, by_stem, stem);
 }
 
 struct adapter_entry *entry_find(const struct adapters *adapters, const char *name) {
@@ -194,20 +257,21 @@ struct adapter_entry *entry_find(const struct adapters *adapters, const char *na
     return found ? adapters->entries[at] : NULL;
 }
 
+static bool has_stem(const struct adapters *adapters, size_t at, const char *stem) {
+    return at < adapters->stem_count && strcmp(adapters->stems[at]->stem, stem) == 0;
+}
+
 struct adapter_entry *entry_asked(
     const struct adapters *adapters, const char *asked, bool *several) {
     struct adapter_entry *entry = entry_find(adapters, asked);
     *several = false;
     if (entry)
         return entry;
-    for (size_t i = 0; !*several && i < adapters->entry_count; i++) {
-        struct adapter_entry *other = adapters->entries[i];
-        if (other->stem == other->name || strcmp(other->stem, asked) != 0)
-            continue;
-        *several = entry != NULL;
-        entry = other;
-    }
-    return *several ? NULL : entry;
+    const size_t at = stem_position(adapters, asked);
+    if (!has_stem(adapters, at, asked))
+        return NULL;
+    *several = has_stem(adapters, at + 1, asked);
+    return *several ? NULL : adapters->stems[at];
 }
 
 bool adapters_may_add(
@@ -238,6 +302,26 @@ static void entry_free(struct adapter_entry *entry) {
     free(entry);
 }
 
+static bool in_folder(const struct adapter_entry *entry) {
+    return entry->stem != entry->name;
+}
+
+static void put_in(
+    struct adapter_entry **list, size_t *count, size_t at, struct adapter_entry *entry) {
+    memmove(list + at + 1, list + at, (*count - at) * sizeof(struct adapter_entry *));
+    list[at] = entry;
+    ++*count;
+}
+
+/* Removes the entry, which is in the list at `at` or after it. */
+static void take_out(
+    struct adapter_entry **list, size_t *count, size_t at, const struct adapter_entry *entry) {
+    while (list[at] != entry)
+        at++;
+    --*count;
+    memmove(list + at, list + at + 1, (*count - at) * sizeof(struct adapter_entry *));
+}
+
 struct adapter_entry *entry_add(struct adapters *adapters, const char *name, struct error *err) {
     struct adapter_entry *entry = entry_find(adapters, name);
     if (entry)
@@ -250,13 +334,13 @@ struct adapter_entry *entry_add(struct adapters *adapters, const char *name, str
     }
     pthread_mutex_lock(&adapters->lock);
     const bool ok = entry && entry->folded &&
-                    LIST_ROOM(adapters->entries, adapters->entry_count, "a name", NULL);
+                    LIST_ROOM(adapters->entries, adapters->entry_count, "a name", NULL) &&
+                    LIST_ROOM(adapters->stems, adapters->stem_count, "a name", NULL);
     if (ok) {
-        const size_t at = entry_position(adapters, name);
-        memmove(adapters->entries + at + 1, adapters->entries + at,
-            (adapters->entry_count - at) * sizeof(struct adapter_entry *));
-        adapters->entries[at] = entry;
-        adapters->entry_count++;
+        put_in(adapters->entries, &adapters->entry_count, entry_position(adapters, name), entry);
+        if (in_folder(entry))
+            put_in(adapters->stems, &adapters->stem_count, stem_position(adapters, entry->stem),
+                entry);
     }
     pthread_mutex_unlock(&adapters->lock);
     if (ok)
@@ -270,10 +354,11 @@ struct adapter_entry *entry_add(struct adapters *adapters, const char *name, str
 void entry_remove(struct adapters *adapters, struct adapter_entry *entry) {
     struct graveyard dead = { 0 };
     pthread_mutex_lock(&adapters->lock);
-    const size_t at = entry_position(adapters, entry->name);
-    adapters->entry_count--;
-    memmove(adapters->entries + at, adapters->entries + at + 1,
-        (adapters->entry_count - at) * sizeof(struct adapter_entry *));
+    take_out(
+        adapters->entries, &adapters->entry_count, entry_position(adapters, entry->name), entry);
+    if (in_folder(entry))
+        take_out(
+            adapters->stems, &adapters->stem_count, stem_position(adapters, entry->stem), entry);
     if (entry->version)
         version_release(adapters, entry->version, &dead);
     bury_stale_copies(adapters, &dead);
@@ -492,10 +577,12 @@ void adapters_destroy(struct adapters *adapters) {
         entry_free(entry);
     }
     dead.copies = adapters->copies;
+    graveyard_move(&dead, &adapters->left);
     graveyard_empty(adapters, &dead);
     for (size_t i = 0; i < adapters->text_key_count; i++)
         free(adapters->text_keys[i].sources);
     free(adapters->entries);
+    free(adapters->stems);
     checkpoint_close(adapters->base.checkpoint);
     if (adapters->folder >= 0)
         close(adapters->folder);

@@ -158,6 +158,7 @@ struct adapters_listing {
     bool merge;
     const char *folder; /* borrowed from the registry; NULL: no folder */
 };
+/* Lists all names. Each item is a snapshot; names may come and go between two items. */
 bool adapters_list(struct adapters *adapters, struct adapters_listing *out, struct error *err)
     __attribute__((warn_unused_result));
 void adapters_listing_finish(struct adapters_listing *listing);
@@ -249,6 +250,16 @@ bool adapters_refer(struct adapters *adapters, const char *name, const char *pat
 /* Removes the names that adapters_refer gave to files below `folder`. If `gone` is true, removes
  * only those whose file no longer exists. Waits. */
 void adapters_forget(struct adapters *adapters, const char *folder, bool gone);
+
+/* Sets what frees the device's memory of versions and copies that nobody uses any more. A thread
+ * that drops the last reference to one must not wait for a busy device, so on a device that only
+ * one thread at a time may use it leaves the memory to the collector: `collector` is called under a
+ * lock of the registry and must not call the registry or wait; it makes another thread call
+ * adapters_collect soon. Without a collector (NULL), and on the CPU, the thread frees the memory
+ * itself. */
+void adapters_set_collector(struct adapters *adapters, void (*collector)(void *user), void *user);
+/* Frees the memory that was left to the collector. Takes the device. Waits. */
+void adapters_collect(struct adapters *adapters);
 
 /* Take and give back a device that only one thread at a time may use. The loading threads call
  * these functions, and so does the engine thread around each unit of work. Threads get the device

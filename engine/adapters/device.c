@@ -4,12 +4,12 @@
  * of the other's work. On the CPU nothing waits. */
 #include "engine/adapters/internal.h"
 
-static bool is_shared(const struct adapters *adapters) {
+bool device_is_shared(const struct adapters *adapters) {
     return !adapters || adapters->base.kernels->device == DEVICE_CPU;
 }
 
 void adapters_device_take(struct adapters *adapters) {
-    if (is_shared(adapters))
+    if (device_is_shared(adapters))
         return;
     struct device_turn *turn = &adapters->turn;
     pthread_mutex_lock(&turn->lock);
@@ -26,7 +26,7 @@ void adapters_device_take(struct adapters *adapters) {
 }
 
 void adapters_device_give(struct adapters *adapters) {
-    if (is_shared(adapters))
+    if (device_is_shared(adapters))
         return;
     struct device_turn *turn = &adapters->turn;
     pthread_mutex_lock(&turn->lock);

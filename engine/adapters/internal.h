@@ -163,6 +163,13 @@ struct device_turn {
     int depth; /* times the holder took it; 0: the lock is free */
 };
 
+/* Versions and copies that lost their last reference while `lock` was held. They are destroyed
+ * after `lock` is released. A zeroed graveyard is empty. */
+struct graveyard {
+    struct adapter_version *versions;
+    struct adapter_copies *copies;
+};
+
 struct adapters {
     struct adapters_options options;
     char *folder_path;         /* owned; NULL: no folder */
@@ -176,13 +183,21 @@ struct adapters {
     int team;                       /* from team_leave of the thread that holds `work` */
     struct adapter_entry **entries; /* owned, sorted by name */
     size_t entry_count;
+    struct adapter_entry **stems; /* owned: those in subfolders, sorted by their last parts */
+    size_t stem_count;
     struct adapter_copies *copies;  /* owned */
     struct adapter_upload *uploads; /* in progress; each is owned by its caller */
     struct text_key text_keys[TEXT_KEYS_MAX];
     size_t text_key_count;
     uint64_t last_text_key, last_id, clock;
     size_t resident_bytes; /* of all versions and copies, also of those held only by sets */
+    struct graveyard left; /* for adapters_collect */
+    void (*collector)(void *user);
+    void *collector_user;
 };
+
+/* Whether any thread may use the device at any time. */
+bool device_is_shared(const struct adapters *adapters);
 
 const struct weight_list *component_list(const struct adapters *adapters, enum component component);
 
@@ -190,15 +205,17 @@ const struct weight_list *component_list(const struct adapters *adapters, enum c
 void work_begin(struct adapters *adapters);
 void work_end(struct adapters *adapters);
 
-/* Versions and copies that lost their last reference while `lock` was held. They are destroyed
- * after `lock` is released. A zeroed graveyard is empty. */
-struct graveyard {
-    struct adapter_version *versions;
-    struct adapter_copies *copies;
-};
+/* Destroys everything in the graveyard. Waits for the device. */
 void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard);
+/* Does what graveyard_empty does, but never waits: if only one thread at a time may use the device,
+ * leaves it to the collector (adapters_set_collector). */
+void graveyard_leave(struct adapters *adapters, struct graveyard *graveyard);
 
-/* Call the next three functions with `lock` held. */
+/* Call the functions from here to copies_release with `lock` held. */
+
+/* Returns the index of the name in the list of entries, or the index at which it would be
+ * inserted. */
+size_t entry_position(const struct adapters *adapters, const char *name);
 struct adapter_entry *entry_find(const struct adapters *adapters, const char *name);
 /* Returns the entry that a request means by `asked`: the name itself, or the only name with this
  * last part. Returns NULL if there is none; *several: more than one has this last part. */

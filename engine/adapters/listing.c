@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A listing holds the lock for this many adapters at a time, so that requests need not wait for a
+ * long list. */
+#define LISTED_AT_ONCE 32
+
 const char *adapter_state_name(enum adapter_state state) {
     static const char *const names[] = {
         [ADAPTER_ON_DISK] = "on_disk",
@@ -104,21 +108,38 @@ bool adapters_find(struct adapters *adapters, const char *asked,
                         ADAPTER_NAME_MAX_BYTES, asked);
 }
 
+/* Call with `lock` held. Appends the next entries to the listing, at most LISTED_AT_ONCE, for
+ * which there is room. They are those after the listing's last name, because others may have come
+ * and gone. *more: further entries follow. */
+static bool list_some(const struct adapters *adapters, struct adapters_listing *out, bool *more) {
+    const char *last = out->count > 0 ? out->items[out->count - 1].name : NULL;
+    size_t at = last ? entry_position(adapters, last) : 0;
+    if (last && at < adapters->entry_count && strcmp(adapters->entries[at]->name, last) == 0)
+        at++;
+    bool ok = true;
+    for (int i = 0; ok && i < LISTED_AT_ONCE && at < adapters->entry_count; i++, out->count++)
+        ok = fill(adapters, adapters->entries[at++], &out->items[out->count]);
+    out->resident_bytes = adapters->resident_bytes;
+    *more = at < adapters->entry_count;
+    return ok;
+}
+
 bool adapters_list(struct adapters *adapters, struct adapters_listing *out, struct error *err) {
-    pthread_mutex_lock(&adapters->lock);
-    *out = (struct adapters_listing){
-        .items = calloc(adapters->entry_count + 1, sizeof(*out->items)),
-        .resident_bytes = adapters->resident_bytes,
-        .limit_bytes = adapters->options.memory_bytes,
+    *out = (struct adapters_listing){ .limit_bytes = adapters->options.memory_bytes,
         .merge = adapters->options.merge,
-        .folder = adapters->folder_path,
-    };
-    bool ok = out->items != NULL;
-    for (size_t i = 0; ok && i < adapters->entry_count; i++) {
-        ok = fill(adapters, adapters->entries[i], &out->items[i]);
-        out->count++;
+        .folder = adapters->folder_path };
+    bool ok = true;
+    for (bool more = true; ok && more;) {
+        struct adapter_info *items = realloc(
+            out->items, (out->count + LISTED_AT_ONCE) * sizeof(*items));
+        ok = items != NULL;
+        if (!ok)
+            break;
+        out->items = items;
+        pthread_mutex_lock(&adapters->lock);
+        ok = list_some(adapters, out, &more);
+        pthread_mutex_unlock(&adapters->lock);
     }
-    pthread_mutex_unlock(&adapters->lock);
     if (ok)
         return true;
     adapters_listing_finish(out);

@@ -473,7 +473,7 @@ bool adapters_resolve(struct adapters *adapters, const struct lora_choice *choic
     if (sources)
         ready = take_all(set, sources, &dead);
     pthread_mutex_unlock(&adapters->lock);
-    graveyard_empty(adapters, &dead);
+    graveyard_leave(adapters, &dead);
     if (!set)
         return ok;
     if (!sources)
@@ -509,7 +509,7 @@ bool adapters_would_wait(
     if (sources)
         waits = !take_all(set, sources, &dead);
     pthread_mutex_unlock(&adapters->lock);
-    graveyard_empty(adapters, &dead);
+    graveyard_leave(adapters, &dead);
     free(sources);
     adapter_set_release(set);
     return waits;
@@ -539,7 +539,7 @@ void adapter_set_release(struct adapter_set *set) {
     pthread_mutex_unlock(&set->adapters->lock);
     for (int c = 0; c < ADAPTER_COMPONENTS; c++)
         row_overlay_destroy(set->overlays[c]);
-    graveyard_empty(set->adapters, &dead);
+    graveyard_leave(set->adapters, &dead);
     free(set->uses);
     free(set->versions);
     free(set);

@@ -73,6 +73,25 @@ static void renew_figures(struct engine *engine, const struct engine_model *mode
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* The collector of the registry of adapters (adapters_set_collector). */
+static void on_adapters_left(void *user) {
+    struct engine *engine = user;
+    pthread_mutex_lock(&engine->lock);
+    engine->adapters_left = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Frees the memory of adapters that other threads have left to this one. */
+static void collect_adapters(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    const bool left = engine->adapters_left;
+    engine->adapters_left = false;
+    pthread_mutex_unlock(&engine->lock);
+    if (left)
+        adapters_collect(engine->adapters);
+}
+
 void engine_tell(struct engine *engine) {
     pthread_cond_broadcast(&engine->changed);
     for (const struct engine_listener *l = engine->listeners; l; l = l->next)
@@ -178,11 +197,12 @@ static struct engine_ticket *take_new(
     pthread_mutex_lock(&engine->lock);
     while (idle && !engine->first && !engine->background_waits && engine->current == model &&
            engine->state != ENGINE_STOPPING && !engine_find_unused(engine, model)) {
-        if (!engine->figures_wanted) {
+        if (!engine->figures_wanted && !engine->adapters_left) {
             pthread_cond_wait(&engine->changed, &engine->lock);
             continue;
         }
         pthread_mutex_unlock(&engine->lock);
+        collect_adapters(engine);
         renew_figures(engine, model);
         pthread_mutex_lock(&engine->lock);
     }
@@ -345,6 +365,7 @@ static bool draw(struct engine *engine, struct engine_model *model) {
             ticket = next;
         }
         engine_destroy_unused(engine, model);
+        collect_adapters(engine);
         renew_figures(engine, model);
         look_at_work(engine, studio);
         if (!work_once(engine, model, studio, &turns, &err)) {
@@ -370,9 +391,10 @@ static struct engine_model *next_model(struct engine *engine) {
     bool stops = false;
     while (!model && !stops) {
         engine_destroy_unused(engine, NULL);
+        collect_adapters(engine);
         pthread_mutex_lock(&engine->lock);
         while (!wanted_model(engine) && engine->state != ENGINE_STOPPING &&
-               !engine_find_unused(engine, NULL))
+               !engine->adapters_left && !engine_find_unused(engine, NULL))
             pthread_cond_wait(&engine->changed, &engine->lock);
         model = wanted_model(engine);
         if (engine->state == ENGINE_STOPPING && !engine->first)
@@ -398,8 +420,12 @@ static void load(struct engine *engine) {
     bool ok = pipeline_create(&engine->pipeline_options, &pipeline, &err) &&
               engine_model_create(engine, pipeline, engine->model_name, &model, &err);
     struct adapters *adapters = ok ? pipeline_get_adapters(pipeline) : NULL;
+    if (adapters) {
+        adapters_share(adapters);
+        adapters_set_collector(adapters, on_adapters_left, engine);
+    }
     pthread_mutex_lock(&engine->lock);
-    engine->adapters = adapters ? adapters_share(adapters) : NULL;
+    engine->adapters = adapters;
     engine->current = model;
     engine->figures_wanted = ok;
     if (!ok)
@@ -517,6 +543,8 @@ void engine_destroy(struct engine *engine, bool drain) {
     pthread_mutex_unlock(&engine->lock);
     engine_end_switch(engine);
     pthread_join(engine->thread, NULL);
+    if (engine->adapters)
+        adapters_set_collector(engine->adapters, NULL, NULL);
     while (engine->left) {
         struct engine_model *model = engine->left;
         engine->left = model->next;
@@ -689,12 +717,12 @@ bool engine_rescan_embeddings(struct engine *engine, struct error *err) {
     return ok;
 }
 
-bool engine_count_text(struct engine *engine, const struct text_question *question,
+bool engine_count_text(struct engine *engine, const struct generate_request *request, bool negative,
     struct text_count *out, struct error *err) {
     struct engine_model *model = hold_current(engine, NULL, err);
     if (!model)
         return false;
-    const bool ok = pipeline_count_text(model->pipeline, question, out, err);
+    const bool ok = pipeline_count_text(model->pipeline, request, negative, out, err);
     engine_release_request(model);
     return ok;
 }

@@ -78,7 +78,7 @@ bool engine_rescan_embeddings(struct engine *engine, struct error *err)
 
 /* Calls pipeline_count_text for the current checkpoint. Any thread. ERROR_UNAVAILABLE until one is
  * loaded. */
-bool engine_count_text(struct engine *engine, const struct text_question *question,
+bool engine_count_text(struct engine *engine, const struct generate_request *request, bool negative,
     struct text_count *out, struct error *err) __attribute__((warn_unused_result));
 
 /* Work of the lowest priority: training. The engine thread does it in short pieces: between the

@@ -54,6 +54,7 @@ struct engine {
     struct device_figures figures;
     double figures_at_s; /* monotonic; 0: no figures yet */
     bool figures_wanted;
+    bool adapters_left;                  /* adapters_collect has something to do */
     struct engine_ticket *first, *last;  /* the queue: requests not yet in the studio */
     int accepted, running;               /* requests that are not done; those that have begun */
     struct queue_share share;            /* each caller's accepted requests */

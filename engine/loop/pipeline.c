@@ -474,21 +474,9 @@ bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_req
     return resolve_request(&pipeline->figures, request, out, err);
 }
 
-bool pipeline_count_text(const struct pipeline *pipeline, const struct text_question *question,
-    struct text_count *out, struct error *err) {
-    struct embedding_set *embeddings = embeddings_take(pipeline->figures.embeddings);
-    const struct text_options options = {
-        .tokenizer = pipeline->figures.tokenizer,
-        .embeddings = embeddings,
-        .context_length = pipeline->figures.context_length,
-        .syntax = question->syntax,
-        .long_prompt = question->long_prompt,
-        .evaluations = (int)generate_fields[GENERATE_num_inference_steps].value,
-    };
-    const bool ok = text_count(
-        &options, question->param, question->string, question->negative, out, err);
-    embedding_set_release(embeddings);
-    return ok;
+bool pipeline_count_text(const struct pipeline *pipeline, const struct generate_request *request,
+    bool negative, struct text_count *out, struct error *err) {
+    return resolve_text_count(&pipeline->figures, request, negative, out, err);
 }
 
 struct studio *pipeline_studio(struct pipeline *pipeline) {

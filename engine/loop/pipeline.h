@@ -105,16 +105,9 @@ struct embeddings *pipeline_get_embeddings(const struct pipeline *pipeline);
 bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 
-/* One text of a request, to be counted. All borrowed. */
-struct text_question {
-    const char *param, *string; /* "prompt" or "negative_prompt", and its value */
-    bool negative;
-    enum prompt_syntax syntax;
-    enum long_prompt long_prompt;
-};
-/* Calls text_count for this checkpoint. Any thread. The caller finishes *out on success. */
-bool pipeline_count_text(const struct pipeline *pipeline, const struct text_question *question,
-    struct text_count *out, struct error *err) __attribute__((warn_unused_result));
+/* Calls resolve_text_count for this checkpoint. Any thread. */
+bool pipeline_count_text(const struct pipeline *pipeline, const struct generate_request *request,
+    bool negative, struct text_count *out, struct error *err) __attribute__((warn_unused_result));
 
 /* Returns the studio in which requests are drawn. The pipeline owns it; only the engine thread uses
  * it. */

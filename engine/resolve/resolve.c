@@ -362,8 +362,9 @@ static bool check_guidance(const struct resolved_request *r, int first, struct e
 /* Returns the number of evaluations of the UNet that prompt editing counts. As in AUTOMATIC1111, a
  * method of second order has two per step, although it leaves out one at the end; and a drawing
  * from a picture counts from its own first step, but has fewer. */
-static int evaluations_of(const struct resolved_request *r) {
-    return r->asked.num_inference_steps * scheduler_order(r->scheduler.kind);
+static int evaluations_of(
+    const struct generate_request *asked, const struct scheduler_config *scheduler) {
+    return asked->num_inference_steps * scheduler_order(scheduler->kind);
 }
 
 /* Makes the texts of prompt `index`; -1: of the negative prompt. */
@@ -376,7 +377,7 @@ static bool make_texts_of(const struct resolve_figures *figures, struct resolved
         .context_length = figures->context_length,
         .syntax = asked->prompt_syntax,
         .long_prompt = asked->long_prompt,
-        .evaluations = evaluations_of(r),
+        .evaluations = evaluations_of(asked, &r->scheduler),
     };
     const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
     const bool is_negative = index < 0;
@@ -489,6 +490,40 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
         return true;
     resolved_request_finish(r);
     return false;
+}
+
+/* `asked`: a copy of the request. Fills in its defaults. */
+static bool count_text(const struct resolve_figures *figures, struct generate_request *asked,
+    bool negative, const struct embedding_set *embeddings, struct text_count *out,
+    struct error *err) {
+    struct scheduler_config scheduler;
+    const char *text = negative ? asked->negative_prompt : asked->prompts[0];
+    if (!generate_defaults_apply(figures->defaults, asked, err) ||
+        !scheduler_config_resolve(figures->scheduler_json, &asked->scheduler, &scheduler, err))
+        return false;
+    const struct text_options options = {
+        .tokenizer = figures->tokenizer,
+        .embeddings = embeddings,
+        .context_length = figures->context_length,
+        .syntax = asked->prompt_syntax,
+        .long_prompt = asked->prompt_syntax == PROMPT_SYNTAX_A1111 ? LONG_PROMPT_CHUNK
+                                                                   : asked->long_prompt,
+        .evaluations = evaluations_of(asked, &scheduler),
+    };
+    return text_count(&options, negative ? "negative_prompt" : "prompt", text, negative, out, err);
+}
+
+bool resolve_text_count(const struct resolve_figures *figures,
+    const struct generate_request *request, bool negative, struct text_count *out,
+    struct error *err) {
+    struct generate_request asked;
+    if (!generate_request_copy(request, &asked, err))
+        return false;
+    struct embedding_set *embeddings = embeddings_take(figures->embeddings);
+    const bool ok = count_text(figures, &asked, negative, embeddings, out, err);
+    embedding_set_release(embeddings);
+    generate_request_finish(&asked);
+    return ok;
 }
 
 void resolved_request_finish(struct resolved_request *request) {

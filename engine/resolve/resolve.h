@@ -74,6 +74,14 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 void resolved_request_finish(struct resolved_request *request); /* zeroed is fine */
 
+/* Counts the tokens of the request's first prompt, or of its negative prompt, which must be given,
+ * as they would be drawn: with the defaults of the checkpoint, and with the edits that take place
+ * in the evaluations of the request's num_inference_steps and scheduler. Reads no other field.
+ * ERROR_INVALID where resolve_request refuses one of these. The caller finishes *out on success. */
+bool resolve_text_count(const struct resolve_figures *figures,
+    const struct generate_request *request, bool negative, struct text_count *out,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Returns the seed of image `index`. */
 uint64_t resolved_request_seed(const struct resolved_request *request, int index);
 /* Returns the subseed of image `index`; it has an effect only with a subseed_strength. */

@@ -61,4 +61,8 @@ bool adapter_module_check(struct adapter_module *module, const char *name, struc
 bool adapter_magnitude_of_outputs(const struct adapter_module *module);
 const struct adapter_factor *adapter_magnitude(const struct adapter_module *module);
 
+/* Writes the words that call up what the adapter was trained on; "" if the file's metadata (may be
+ * NULL) does not tell. One line of UTF-8; a longer one is cut. */
+void adapter_trigger_read(const json_t *metadata, char out[ADAPTER_TRIGGER_MAX_BYTES + 1]);
+
 #endif

@@ -1,6 +1,7 @@
 #include "models/adapter/adapter_names.h"
 
 #include "kernels/tensor.h"
+#include "models/adapter/adapter_internal.h"
 
 #include <string.h>
 
@@ -211,6 +212,7 @@ static void add_tensor(struct adapter_summary *s, size_t *counts, struct safeten
 bool adapter_summarize(struct safetensors *file, bool reads_alphas, struct adapter_summary *out) {
     size_t counts[LEAF_COUNT] = { 0 };
     *out = (struct adapter_summary){ 0 };
+    adapter_trigger_read(safetensors_get_header(file)->metadata, out->trigger);
     for (size_t i = 0; i < safetensors_get_header(file)->count; i++)
         add_tensor(out, counts, file, reads_alphas, i);
     for (size_t i = 0; i < LEAF_COUNT; i++)

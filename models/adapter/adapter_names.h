@@ -73,6 +73,8 @@ struct adapter_target {
     size_t count;
 };
 
+#define ADAPTER_TRIGGER_MAX_BYTES 255
+
 /* A summary of a file. Strings are static. A list that is full may be incomplete. */
 struct adapter_summary {
     const char *format; /* "kohya", "peft (lora_A, lora_B)", ... */
@@ -82,6 +84,8 @@ struct adapter_summary {
     size_t kind_count, rank_count, alpha_count, target_count;
     size_t unet_modules, text_encoder_modules;
     size_t other_tensors; /* belongs to no adapter */
+    /* The words that call up what it was trained on, from its metadata; "": unknown. */
+    char trigger[ADAPTER_TRIGGER_MAX_BYTES + 1];
 };
 
 /* Summarises a file from its header and, with `reads_alphas`, its alphas, which are tensors.

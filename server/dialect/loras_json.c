@@ -46,6 +46,8 @@ static void add_summary(json_t *json, const struct adapter_summary *s, bool read
     json_object_set_new(json, "unet_modules", json_integer((json_int_t)s->unet_modules));
     json_object_set_new(
         json, "text_encoder_modules", json_integer((json_int_t)s->text_encoder_modules));
+    json_object_set_new(
+        json, "trigger_words", s->trigger[0] ? json_lenient_string(s->trigger) : json_null());
 }
 
 static json_t *error_json(const struct error *err) {

@@ -9,11 +9,11 @@
 #include "server/generation/orders.h"
 #include "server/generation/results.h"
 #include "server/generation/run.h"
+#include "server/http/caller.h"
 #include "server/later/job_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FULL_MS 1000                            /* pause before writing to a full disk again */
 #define SWEEP_MS 60000                          /* the longest time between two sweeps */
@@ -262,16 +262,13 @@ static const struct generation_kind kind = { .dialect = "job", .check = check };
 /* Subtracts the time since the job was accepted: timeout_s counts from then, in every attempt. */
 static bool use_deadline(struct drawn_job *d, struct error *err) {
     struct generate_request *request = &d->order.request;
-    struct timespec now;
     if (request->timeout_s <= 0)
         return true;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const double now_ms = (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-    const double waited_s = (now_ms - (double)job_claim_job(d->claim)->created_ms) / 1e3;
+    const double waited_s = 1e-3 * (double)queue_age_ms(queue_of(d->jobs), job_claim_job(d->claim));
     if (waited_s >= request->timeout_s)
         return error_set(
             err, ERROR_TIMEOUT, "timeout_s: the job waited %.1f s for its turn", waited_s);
-    request->timeout_s -= waited_s > 0 ? waited_s : 0;
+    request->timeout_s -= waited_s;
     d->ends_ms = monotonic_ms() + (int64_t)(request->timeout_s * 1e3) + 1;
     return true;
 }
@@ -409,6 +406,7 @@ static void start(void *user, struct job_claim *claim) {
     d->jobs = jobs;
     d->claim = claim;
     d->work.run = begin;
+    d->work.caller = caller_number(job_claim_job(claim)->caller);
     pthread_mutex_lock(&jobs->mutex);
     d->next = jobs->first;
     jobs->first = d;

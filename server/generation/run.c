@@ -139,6 +139,7 @@ static void let_go(struct generation *g) {
     if (!ends)
         return;
     g->work.run = finish;
+    g->work.caller = g->account;
     workers_give(g->server->encoders, &g->work);
 }
 
@@ -182,7 +183,9 @@ static void on_preview(const struct studio_preview *picture, void *user) {
     struct preview_work *p = malloc(sizeof(*p) + size);
     if (!p)
         return;
-    *p = (struct preview_work){ .work.run = encode_preview, .g = g, .picture = *picture };
+    *p = (struct preview_work){
+        .work = { .run = encode_preview, .caller = g->account }, .g = g, .picture = *picture
+    };
     memcpy(p->pixels, picture->pixels, size);
     p->picture.pixels = p->pixels;
     pthread_mutex_lock(&g->mutex);

@@ -82,6 +82,16 @@ enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char 
     return queue(exchange, status, response, content_type, headers, close);
 }
 
+enum MHD_Result respond_shared(
+    struct exchange *exchange, const char *content_type, const struct shared_bytes *body) {
+    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback_cls(
+        body->size, body->bytes, body->release, body->owner);
+    if (response)
+        return queue(exchange, 200, response, content_type, NULL, false);
+    body->release(body->owner);
+    return MHD_NO; /* no memory: the connection is closed */
+}
+
 enum MHD_Result respond_file(
     struct exchange *exchange, const char *content_type, int fd, uint64_t size) {
     struct MHD_Response *response = MHD_create_response_from_fd64(size, fd);

@@ -12,6 +12,18 @@
 enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char *content_type,
     void *body, size_t size, const struct answer_header *headers, bool close);
 
+/* Bytes that an answer sends without copying them. `release` is called once with `owner`, when the
+ * answer no longer needs them. */
+struct shared_bytes {
+    void *bytes; /* only read */
+    size_t size;
+    void (*release)(void *owner);
+    void *owner;
+};
+/* Sends the bytes. Releases them also on failure. */
+enum MHD_Result respond_shared(
+    struct exchange *exchange, const char *content_type, const struct shared_bytes *body);
+
 /* Sends the bytes of a regular file. Takes over `fd`, also on failure. */
 enum MHD_Result respond_file(
     struct exchange *exchange, const char *content_type, int fd, uint64_t size);

@@ -1,5 +1,6 @@
 #include "server/later/deferred.h"
 
+#include "server/http/caller.h"
 #include "server/http/connections.h"
 #include "server/http/respond.h"
 #include "server/later/job_watch.h"
@@ -79,6 +80,7 @@ static void run(struct work *work) {
 enum MHD_Result deferred_give(struct deferred *deferred, struct exchange *exchange,
     struct workers *workers, void (*run_later)(struct deferred *deferred)) {
     deferred->work.run = run;
+    deferred->work.caller = caller_number(caller_of(exchange).text);
     deferred->run = run_later;
     const enum MHD_Result result = deferred_wait(deferred, exchange);
     workers_give(workers, &deferred->work);

@@ -9,11 +9,12 @@
 
 static const int niceness[] = { 0, 10, 19 }; /* by kind */
 
-/* The mutex guards the list and `stopping`. */
+/* The mutex guards the list, `round` and `stopping`. */
 struct workers {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct work *first, *last;
+    struct work *first; /* sorted by round, then in the order of arrival */
+    uint64_t round;     /* of the work that was begun last */
     bool stopping;
     enum workers_kind kind;
     int count;
@@ -32,8 +33,7 @@ static void *work_on(void *argument) {
         if (!work)
             break;
         workers->first = work->next;
-        if (!workers->first)
-            workers->last = NULL;
+        workers->round = work->round;
         pthread_mutex_unlock(&workers->mutex);
         work->run(work);
         pthread_mutex_lock(&workers->mutex);
@@ -75,14 +75,23 @@ void workers_destroy(struct workers *workers) {
     free(workers);
 }
 
+/* Call with the mutex held. Work goes into the round after the last one in which its caller has
+ * work, but not into a round that has passed. */
+static void put_in(struct workers *workers, struct work *work) {
+    work->round = workers->round + 1;
+    for (const struct work *w = workers->first; w; w = w->next)
+        if (w->caller == work->caller)
+            work->round = w->round + 1;
+    struct work **at = &workers->first;
+    while (*at && (*at)->round <= work->round)
+        at = &(*at)->next;
+    work->next = *at;
+    *at = work;
+}
+
 void workers_give(struct workers *workers, struct work *work) {
-    work->next = NULL;
     pthread_mutex_lock(&workers->mutex);
-    if (workers->last)
-        workers->last->next = work;
-    else
-        workers->first = work;
-    workers->last = work;
+    put_in(workers, work);
     pthread_cond_signal(&workers->changed);
     pthread_mutex_unlock(&workers->mutex);
 }

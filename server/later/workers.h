@@ -6,6 +6,7 @@
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct workers;
 
@@ -13,6 +14,10 @@ struct workers;
  * workers_give until they call `run`, which happens once. */
 struct work {
     void (*run)(struct work *work);
+    uint64_t caller; /* a caller_number (server/http/caller.h); 0: the daemon itself */
+
+    /* The rest is used by the workers only. */
+    uint64_t round;
     struct work *next;
 };
 
@@ -27,7 +32,9 @@ bool workers_create(const char *name, int threads, enum workers_kind kind, struc
 /* Finishes the work that was given before, then ends the threads. NULL is fine. */
 void workers_destroy(struct workers *workers);
 
-/* Appends work. Work is begun in the order in which it was given. Any thread; never waits. */
+/* Adds work. The callers take turns: each round begins one piece of work of every caller that has
+ * any. So a caller with much work delays others by one piece of it. Work of one caller is begun in
+ * the order in which it was given. Any thread; never waits for work. */
 void workers_give(struct workers *workers, struct work *work);
 
 #endif

@@ -104,24 +104,16 @@ static bool wrong_after(const struct tuning_task *t, const char *what, struct er
     return error_field(err, "after", t->after, "the id of %s", what);
 }
 
-/* Adds the jobs of the next page of the queue that are in the list. *has_more: another one is, and
- * does not fit; *more: the queue has further pages. */
-static bool add_jobs(struct tuning_task *t, struct job_filter *filter, json_t *items,
-    bool *has_more, bool *more, struct error *err) {
+/* Adds a page of jobs to `items`. */
+static bool add_jobs(const struct tuning_task *t, const struct job_filter *filter, json_t *items,
+    bool *has_more, struct error *err) {
     struct job_list list;
-    bool ok = true;
     if (!queue_list(t->queue, filter, &list, err))
         return false;
-    for (int i = 0; ok && i < list.count && !*has_more; i++) {
-        json_t *metadata = fine_tuning_metadata_json(&list.jobs[i]);
-        const bool is_in = metadata_filter_matches(&t->filter, metadata);
-        json_decref(metadata);
-        *has_more = is_in && json_array_size(items) == (size_t)t->limit;
-        if (is_in && !*has_more)
-            ok = json_array_append_new(items, fine_tuning_job_json(&list.jobs[i], t->model)) == 0;
-        filter->after = list.jobs[i].number;
-    }
-    *more = list.has_more;
+    bool ok = true;
+    for (int i = 0; ok && i < list.count; i++)
+        ok = json_array_append_new(items, fine_tuning_job_json(&list.jobs[i], t->model)) == 0;
+    *has_more = list.has_more;
     job_list_finish(&list);
     return ok;
 }
@@ -131,7 +123,7 @@ static bool list_jobs(struct task *task, struct error *err) {
     struct job_filter filter = { .type = JOB_TYPE_TRAIN,
         .owner = t->viewer.sees_all ? NULL : t->viewer.name,
         .newest_first = true,
-        .limit = t->limit + 1 };
+        .limit = t->limit };
     struct job before;
     if (t->after[0]) {
         const char *id = fine_tuning_job_of(t->after);
@@ -140,10 +132,13 @@ static bool list_jobs(struct task *task, struct error *err) {
         filter.after = before.number;
         job_finish(&before);
     }
+    char *wanted = t->filter.wanted ? json_dumps(t->filter.wanted, JSON_COMPACT) : NULL;
+    filter.body = (struct job_body_filter){ "$.metadata", wanted, t->filter.none };
     json_t *items = json_array();
-    bool has_more = false, more = true, ok = items;
-    while (ok && more && !has_more)
-        ok = add_jobs(t, &filter, items, &has_more, &more, err);
+    bool has_more = false;
+    const bool ok = items && !t->filter.wanted == !wanted &&
+                    add_jobs(t, &filter, items, &has_more, err);
+    free(wanted);
     if (ok)
         return tell_list(t, items, has_more);
     json_decref(items);

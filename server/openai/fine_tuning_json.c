@@ -256,7 +256,8 @@ static json_t *hyperparameters_json(const json_t *config) {
         round(rate / LEARNING_RATE * 1e9) / 1e9);
 }
 
-json_t *fine_tuning_metadata_json(const struct job *job) {
+/* Returns the metadata of the job's stored body; {} for a job that was not created by this API. */
+static json_t *metadata_json(const struct job *job) {
     json_t *body = parse(job->body);
     json_t *metadata = json_incref(json_object_get(body, "metadata"));
     json_decref(body);
@@ -303,7 +304,7 @@ json_t *fine_tuning_job_json(const struct job *job, const char *model) {
         "type", "supervised", "supervised", "hyperparameters", hyperparameters, "training_file",
         json_sprintf("file-%s", dataset ? dataset : ""), "validation_file", "result_files", "seed",
         json_object_get(config, "seed"), "trained_tokens", "error", error_of(job), "integrations",
-        "metadata", fine_tuning_metadata_json(job), "config", config);
+        "metadata", metadata_json(job), "config", config);
     json_decref(config);
     return json;
 }

@@ -32,8 +32,4 @@ const char *fine_tuning_job_of(const char *id);
 int64_t fine_tuning_number_of(const char *id, const char *prefix, const char *job);
 const char *fine_tuning_file_of(const char *id);
 
-/* Returns the metadata of the job's stored body; {} for a job that was not created by this API. A
- * new reference; NULL when memory is short. */
-json_t *fine_tuning_metadata_json(const struct job *job);
-
 #endif

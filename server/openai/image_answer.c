@@ -24,9 +24,9 @@ static bool write_json(json_t *json, FILE *out) {
     return ok;
 }
 
-/* Writes "url": keeps the picture's file under a new address. */
-static bool write_url(const struct image_answer_urls *urls, enum picture_format format,
-    const void *file, size_t size, FILE *out, struct error *err) {
+/* Writes "url": keeps the picture's file under a new address. Takes over `file`. */
+static bool write_url(const struct image_answer_urls *urls, enum picture_format format, void *file,
+    size_t size, FILE *out, struct error *err) {
     char name[PICTURE_URL_NAME_BYTES];
     fputs("\"url\":", out);
     return picture_urls_add(
@@ -47,10 +47,11 @@ static bool write_picture(const struct generate_answer *answer, int index, int a
              error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
         fputs(as == IMAGE_AS_BOTH ? "\"," : "\"", out);
     }
-    if (ok && as != IMAGE_AS_BASE64)
-        ok = write_url(urls, answer->request->asked.format, file, size, out, err);
-    free(file);
-    return ok;
+    if (!ok || as == IMAGE_AS_BASE64) {
+        free(file);
+        return ok;
+    }
+    return write_url(urls, answer->request->asked.format, file, size, out, err);
 }
 
 /* Writes the members after the picture's bytes; OpenAI has no names for them. */

@@ -84,15 +84,3 @@ void metadata_filter_finish(struct metadata_filter *filter) {
     json_decref(filter->wanted);
     *filter = (struct metadata_filter){ 0 };
 }
-
-bool metadata_filter_matches(const struct metadata_filter *filter, const json_t *metadata) {
-    const char *key;
-    json_t *value;
-    if (filter->none)
-        return json_object_size(metadata) == 0;
-    json_object_foreach(filter->wanted, key, value) {
-        if (!json_equal(value, json_object_get(metadata, key)))
-            return false;
-    }
-    return true;
-}

@@ -20,7 +20,4 @@ bool metadata_filter_take(const char *target, struct metadata_filter *out, char 
     struct error *err) __attribute__((warn_unused_result));
 void metadata_filter_finish(struct metadata_filter *filter);
 
-/* Returns whether a job with this metadata, an object of texts, is in the list. */
-bool metadata_filter_matches(const struct metadata_filter *filter, const json_t *metadata);
-
 #endif

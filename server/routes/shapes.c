@@ -108,7 +108,8 @@ static const struct {
         "file_bytes: integer, resident_bytes: integer, users: integer, pinned: boolean, "
         "default_weight: number|null, text_encoder_weight: number|null, format?: string, "
         "kinds?: [string], ranks?: [LoraValue], alphas?: [LoraValue], targets?: {*: integer}, "
-        "unet_modules?: integer, text_encoder_modules?: integer, matched?: integer, "
+        "unet_modules?: integer, text_encoder_modules?: integer, trigger_words?: string|null, "
+        "matched?: integer, "
         "unmatched_count?: integer, unmatched?: [string], load_s?: number, sync_s?: number, "
         "error: Failure|null}" },
     { "LoraValue", "{value: number, modules: integer}" },

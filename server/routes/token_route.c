@@ -1,5 +1,6 @@
 /* POST /tokens: how many of the text encoder's tokens a prompt takes, and what of it is cut off.
- * The fields are those of POST /generate. A reader thread counts. */
+ * The fields are those of POST /generate; steps and scheduler decide which edits of a prompt take
+ * place. A reader thread counts. */
 #include "base/text/json.h"
 #include "server/generation/generate_json.h"
 #include "server/http/query.h"
@@ -27,12 +28,9 @@ static json_t *count_json(const struct text_count *count) {
 }
 
 /* Adds the count of one text to the answer. */
-static bool add(
-    struct token_task *t, const char *param, const char *string, bool negative, struct error *err) {
-    const struct text_question question = { param, string, negative, t->request.prompt_syntax,
-        t->request.long_prompt };
+static bool add(struct token_task *t, const char *param, bool negative, struct error *err) {
     struct text_count count;
-    if (!engine_count_text(t->engine, &question, &count, err))
+    if (!engine_count_text(t->engine, &t->request, negative, &count, err))
         return false;
     json_t *answer = t->task.json;
     const bool ok = json_object_set_new(answer, "chunk_tokens", json_integer(count.chunk_tokens)) ==
@@ -44,10 +42,9 @@ static bool add(
 
 static bool run(struct task *task, struct error *err) {
     struct token_task *t = (struct token_task *)task;
-    const char *negative = t->request.negative_prompt;
     task->json = json_object();
-    if (task->json && add(t, "prompt", t->request.prompts[0], false, err) &&
-        (!negative || add(t, "negative_prompt", negative, true, err)))
+    if (task->json && add(t, "prompt", false, err) &&
+        (!t->request.negative_prompt || add(t, "negative_prompt", true, err)))
         return true;
     json_decref(task->json);
     task->json = NULL;
@@ -56,7 +53,7 @@ static bool run(struct task *task, struct error *err) {
 
 static bool read_fields(const json_t *body, struct generate_request *out, struct error *err) {
     static const char *const known[] = { "prompt", "negative_prompt", "prompt_syntax",
-        "long_prompt" };
+        "long_prompt", "num_inference_steps", "scheduler" };
     const json_t *prompt = json_object_get(body, "prompt");
     const char *key;
     json_t *value;
@@ -69,8 +66,10 @@ static bool read_fields(const json_t *body, struct generate_request *out, struct
         for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
             is_known = is_known || strcmp(key, known[i]) == 0;
         if (!is_known)
-            return json_bad_field(
-                key, value, "prompt, negative_prompt, prompt_syntax and long_prompt", err);
+            return json_bad_field(key, value,
+                "prompt, negative_prompt, prompt_syntax, long_prompt, num_inference_steps and "
+                "scheduler",
+                err);
         if (!generate_json_parse_field(key, value, out, err))
             return false;
     }
@@ -123,6 +122,7 @@ const struct route route_tokens = { .path = "/tokens",
     .methods = { { "POST", content_types_json, may_come, handle, .large = true,
         .about = "how many tokens a prompt takes, and what of it is cut off",
         .takes = "{prompt: string, negative_prompt?: string, prompt_syntax?: 'plain'|'a1111', "
-                 "long_prompt?: 'truncate'|'chunk'}",
+                 "long_prompt?: 'truncate'|'chunk', num_inference_steps?: integer, "
+                 "scheduler?: string|object}",
         .returns =
             "{chunk_tokens: integer, prompt: TokenCount, negative_prompt?: TokenCount}" } } };

@@ -142,7 +142,7 @@ export function createForm(info, schedulers) {
     const narrow = matchMedia("(max-width: 52rem)").matches;
     for (const [one] of drawers)
         one.root.open &&= !narrow;
-    createPrompts(find("#prompt-fields"), named);
+    createPrompts(find("#prompt-fields"), named, sampler);
     find("#settings").replaceChildren(...drawers.map(([one]) => one.root));
     const tell = () => drawers.forEach(([one, digest]) => one.say(digest()));
     find("#settings").addEventListener("input", tell);

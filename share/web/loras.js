@@ -50,6 +50,7 @@ function row(lora, actions) {
     const root = element("li.lora", { "data-name": lora.name }, box,
         element("label", { htmlFor: box.id }, lora.name), unet.slider, unet.field,
         texts && element("span.sub", {}, "text encoder"), texts?.slider, texts?.field,
+        lora.trigger_words && element("small.hint.trigger", {}, `Trigger words: ${lora.trigger_words}`),
         lora.error && element("small.fault", {}, lora.error.message), ...(actions ? about(lora, unet, texts, actions) : []));
     root.classList.toggle("long", lora.name.length > LONG_NAME);
     const get = () => ({ name: lora.name, weight: unet.get(),
@@ -61,16 +62,16 @@ function row(lora, actions) {
         unet.set(to.weight);
         texts?.set(to.text_encoder_weight ?? to.weight);
     };
-    return { name: lora.name, box, root, get, set };
+    return { name: lora.name, known: `${lora.name} ${lora.trigger_words ?? ""}`.toLowerCase(), box, root, get, set };
 }
 
-/* Hides the rows whose names lack one of the words, unless they are chosen. */
+/* Hides the rows whose names and trigger words lack one of the words, unless they are chosen. */
 function createSearch(rows) {
     const input = element("input", { type: "search", "aria-label": "Search the LoRAs", placeholder: "search" });
     const apply = () => {
         const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-        for (const { name, box, root } of rows())
-            root.hidden = !box.checked && !words.every((word) => name.toLowerCase().includes(word));
+        for (const { known, box, root } of rows())
+            root.hidden = !box.checked && !words.every((word) => known.includes(word));
     };
     input.addEventListener("input", (event) => {
         event.stopPropagation();

@@ -110,9 +110,10 @@ function counter({ root, input }) {
     };
 }
 
-/* `controls`: those of the fields that count, by name. */
-function countTokens(controls) {
-    const { prompt, negative_prompt, prompt_syntax, long_prompt } = controls;
+/* `controls`: those of the fields that count, by name. Steps and scheduler decide which edits of a
+ * prompt are drawn. */
+function countTokens(controls, sampler) {
+    const { prompt, negative_prompt, prompt_syntax, long_prompt, num_inference_steps } = controls;
     const shown = [prompt, negative_prompt].map(counter);
     let timer = null, asked = 0;
     async function count() {
@@ -120,7 +121,8 @@ function countTokens(controls) {
         let answer = {};
         try {
             answer = await postJson("/tokens", { prompt: prompt.get(), negative_prompt: negative_prompt.get() ?? "",
-                prompt_syntax: prompt_syntax.get(), ...(long_prompt.root.hidden ? {} : { long_prompt: long_prompt.get() }) });
+                prompt_syntax: prompt_syntax.get(), num_inference_steps: num_inference_steps.get(), scheduler: sampler.get(),
+                ...(long_prompt.root.hidden ? {} : { long_prompt: long_prompt.get() }) });
         } catch (error) {
             if (!(error instanceof ApiError)) /* a text that is not allowed is refused when it is drawn */
                 return;
@@ -130,7 +132,7 @@ function countTokens(controls) {
         shown[0](answer.prompt, answer.chunk_tokens);
         shown[1](answer.negative_prompt, answer.chunk_tokens);
     }
-    for (const one of [prompt, negative_prompt, prompt_syntax, long_prompt])
+    for (const one of [prompt, negative_prompt, prompt_syntax, long_prompt, num_inference_steps, sampler])
         one.root.addEventListener("input", () => {
             clearTimeout(timer);
             timer = setTimeout(count, COUNT_MS);
@@ -154,8 +156,8 @@ async function wordsFor(inputs) {
         ...known.map(({ name }) => button(name, () => add(name), { className: "quiet" })));
 }
 
-/* Fills `place`, with the controls of the fields by name. */
-export function createPrompts(place, controls) {
+/* Fills `place`, with the controls of the fields by name. `sampler` has { root, get }. */
+export function createPrompts(place, controls, sampler) {
     const prompts = [controls.prompt, controls.negative_prompt], inputs = prompts.map((one) => one.input);
     const said = element("p.hint", { role: "status" }), words = element("p");
     place.replaceChildren(...prompts.map((one) => one.root),
@@ -164,6 +166,6 @@ export function createPrompts(place, controls) {
     controls.prompt_syntax.root.addEventListener("input", () => { said.textContent = ""; });
     for (const input of inputs)
         weighByKeys(input, controls.prompt_syntax, (text) => { said.textContent = text; });
-    countTokens(controls);
+    countTokens(controls, sampler);
     wordsFor(inputs).then((known) => words.replaceWith(known));
 }

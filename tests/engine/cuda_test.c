@@ -4,6 +4,7 @@
  * others, and the loss of the device is reported.
  *
  * usage: cuda_test MODEL_FOLDER quick|full */
+#include "engine/loop/engine.h"
 #include "engine/loop/pipeline.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
@@ -16,6 +17,7 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 #include <stdlib.h>
+#include <unistd.h>
 
 #define SIZE_PX 64
 #define STEPS 2
@@ -197,6 +199,49 @@ static void company(void) {
     rig_remove(&rig);
 }
 
+/* Loads an adapter, unloads it while a set uses it, and releases the set on this thread. The engine
+ * has nothing to do, and must free the memory that is left to it. */
+static void an_idle_engine_frees_adapters(void) {
+    char folder[512];
+    snprintf(folder, sizeof(folder), "%s/loras", model);
+    const struct engine_options options = {
+        .pipeline = { .model_path = model,
+            .device = { .kind = DEVICE_CUDA },
+            .dtype = { .dtype = DTYPE_BF16 },
+            .adapters = { .folder = folder } },
+        .queue_max = 1,
+    };
+    struct engine *engine;
+    struct error err = { 0 };
+    if (!engine_create(&options, &engine, &err)) {
+        CHECK(false, "%s", err.message);
+        return;
+    }
+    while (engine_get_state(engine, &err) == ENGINE_LOADING)
+        usleep(1000);
+    CHECK(engine_get_state(engine, &err) == ENGINE_READY, "%s", err.message);
+    struct adapters *adapters = engine_get_adapters(engine);
+    struct pipeline_info info;
+    CHECK(engine_get_info(engine, &info), "no model");
+    const struct device_memory *memory = info.kernels->memory;
+    const size_t before = memory->used(MEMORY_WEIGHTS);
+    const struct lora_choice choice = { .name = "snow", .weight = 1, .text_encoder_weight = 1 };
+    struct adapter_set *set = NULL;
+    CHECK(adapters_resolve(adapters, &choice, 1, true, &set, &err), "%s", err.message);
+    const size_t loaded = memory->used(MEMORY_WEIGHTS);
+    CHECK(adapters_unload(adapters, "snow", &err), "%s", err.message);
+    CHECK(memory->used(MEMORY_WEIGHTS) == loaded && loaded > before,
+        "%zu bytes in use, %zu when it was loaded, %zu before", memory->used(MEMORY_WEIGHTS),
+        loaded, before);
+    adapter_set_release(set);
+    for (int ms = 0; ms < 60000 && memory->used(MEMORY_WEIGHTS) > before; ms++)
+        usleep(1000);
+    const size_t left = memory->used(MEMORY_WEIGHTS);
+    printf("adapters: %zu bytes loaded, %zu left\n", loaded - before, left - before);
+    CHECK(left == before, "the engine freed nothing");
+    engine_destroy(engine, true);
+}
+
 static void faults(void) {
     struct error err;
     struct generate_result result;
@@ -248,6 +293,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[2], "full") == 0)
         bf16_rounds_and_replays_nothing_else();
     company();
+    an_idle_engine_frees_adapters();
     faults();
     loss();
     return check_done();

@@ -35,9 +35,9 @@ bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures
     return false;
 }
 
-bool pipeline_count_text(const struct pipeline *pipeline, const struct text_question *question,
-    struct text_count *out, struct error *err) {
-    (void)pipeline, (void)question, (void)out;
+bool pipeline_count_text(const struct pipeline *pipeline, const struct generate_request *request,
+    bool negative, struct text_count *out, struct error *err) {
+    (void)pipeline, (void)request, (void)negative, (void)out;
     return error_set(err, ERROR_INTERNAL, "there are no texts");
 }
 

@@ -1,6 +1,6 @@
 /* Splits the names of adapters' tensors, as kohya's scripts, diffusers, peft and LyCORIS write
- * them, into module and part. */
-#include "models/adapter/adapter_names.h"
+ * them, into module and part. Reads trigger words from metadata as these programs write it. */
+#include "models/adapter/adapter_internal.h"
 #include "tests/check.h"
 
 static void names_come_apart(void) {
@@ -51,8 +51,58 @@ static void other_names_are_no_adapters(void) {
         CHECK(!adapter_name_parse(names[i], &name), "\"%s\"", names[i]);
 }
 
+static void metadata_tells_trigger_words(void) {
+    static const struct {
+        const char *metadata, *expected;
+    } rows[] = {
+        { "{}", "" },
+        { "{\"modelspec.trigger_phrase\": \" sks dog, \", \"trigger\": \"b\"}", "sks dog," },
+        { "{\"trigger\": \"in the\\nsnow\", \"ss_tag_frequency\": \"{}\"}", "in the snow" },
+        { "{\"modelspec.trigger_phrase\": \"\", \"trigger\": \"b\"}", "b" },
+        /* kohya's: {FOLDER: {TAG: COUNT}}; the words stand in every caption */
+        { "{\"ss_tag_frequency\": \"{\\\"10_dog\\\": {\\\"grass\\\": 4, \\\"sks\\\": 9,"
+          " \\\"dog\\\": 9}}\"}",
+            "sks, dog" },
+        { "{\"ss_tag_frequency\": \"{\\\"a\\\": {\\\"x\\\": 3, \\\"y\\\": 4},"
+          " \\\"b\\\": {\\\"x\\\": 2}}\"}",
+            "x" },
+        /* whole sentences, of which each occurs once */
+        { "{\"ss_tag_frequency\": \"{\\\"a\\\": {\\\"x\\\": 1}}\"}", "" },
+        { "{\"ss_tag_frequency\": \"{\\\"a\\\": {\\\"u\\\": 2, \\\"v\\\": 2, \\\"w\\\": 2,"
+          " \\\"x\\\": 2, \\\"y\\\": 2, \\\"z\\\": 2}}\"}",
+            "" },
+        /* not what kohya's scripts write */
+        { "{\"ss_tag_frequency\": \"{\"}", "" },
+        { "{\"ss_tag_frequency\": \"[1]\"}", "" },
+        { "{\"ss_tag_frequency\": \"{\\\"a\\\": 3, \\\"b\\\": {\\\"x\\\": \\\"9\\\","
+          " \\\"y\\\": 1e308, \\\"z\\\": 1e308}, \\\"c\\\": {\\\"y\\\": 1e308}}\"}",
+            "y, z" },
+        { "{\"trigger\": 3}", "" },
+    };
+    char found[ADAPTER_TRIGGER_MAX_BYTES + 1];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_t *metadata = json_loads(rows[i].metadata, 0, NULL);
+        CHECK(metadata, "%s", rows[i].metadata);
+        adapter_trigger_read(metadata, found);
+        CHECK(strcmp(found, rows[i].expected) == 0, "%s: \"%s\"", rows[i].metadata, found);
+        json_decref(metadata);
+    }
+    adapter_trigger_read(NULL, found);
+    CHECK(found[0] == 0, "\"%s\" of no metadata", found);
+    /* 200 times two bytes: cut between two letters */
+    char letters[401] = "";
+    for (int i = 0; i < 200; i++)
+        strcat(letters, "\xc3\xbc");
+    json_t *metadata = json_pack("{s:s}", "trigger", letters);
+    adapter_trigger_read(metadata, found);
+    CHECK(strlen(found) == 254 && strncmp(found, letters, 254) == 0, "%zu bytes", strlen(found));
+    json_decref(metadata);
+    printf("%zu files' metadata\n", sizeof(rows) / sizeof(rows[0]));
+}
+
 int main(void) {
     names_come_apart();
     other_names_are_no_adapters();
+    metadata_tells_trigger_words();
     return check_done();
 }

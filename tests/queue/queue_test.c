@@ -533,6 +533,43 @@ static void time_at_work_is_what_has_passed(struct kind *kind) {
     end(kind, queue, "at work");
 }
 
+static void check_age(
+    struct queue *queue, const struct job *job, int64_t expected_s, const char *when) {
+    const double seconds = 1e-3 * (double)queue_age_ms(queue, job);
+    CHECK(seconds >= (double)expected_s && seconds < (double)expected_s + 100,
+        "%s: %.3f s old, not %d", when, seconds, (int)expected_s);
+    printf(" %.3f s", seconds);
+}
+
+/* The age of a job does not change with the system's clock. For the time before the queue was
+ * opened again, nothing else is known. */
+static void a_job_ages_by_the_time_that_has_passed(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job gone = enqueue(queue, "draw", 0), first = enqueue(queue, "draw", 0);
+    put_forward.monotonic_s += 100;
+    put_forward.system_s += 40 * YEAR_S;
+    struct job second = enqueue(queue, "draw", 0);
+    CHECK(queue_delete(queue, gone.id, &err), "%s", err.message);
+    put_forward.monotonic_s += 1000;
+    put_forward.system_s -= 60 * YEAR_S;
+    check_age(queue, &first, 1100, "the first");
+    check_age(queue, &second, 1000, "the second");
+    put_forward.system_s = 2000;
+    if (kind->folder[0]) {
+        queue = again(kind, queue);
+        check_age(queue, &first, 2000, "2000 s by the system's clock");
+        check_age(queue, &second, 0, "from 40 years ahead");
+        put_forward.monotonic_s += 500;
+        put_forward.system_s += YEAR_S;
+        check_age(queue, &first, 2500, "500 s more");
+    }
+    put_forward.system_s = put_forward.monotonic_s = 0;
+    job_finish(&gone), job_finish(&first), job_finish(&second);
+    end(kind, queue, "old");
+}
+
 /* Inserting a second job with the same id fails, because ids are unique. Nothing of the second job
  * may remain. */
 static void a_refused_change_leaves_nothing_behind(struct kind *kind) {
@@ -681,6 +718,63 @@ static void lists_are_of_one_owner_or_of_all(struct kind *kind) {
     end(kind, queue, "seven lists of four owners");
 }
 
+/* Lists by an object of texts in the bodies, whatever else is in them. */
+static void lists_are_of_bodies_that_have_texts(struct kind *kind) {
+    static const char *const bodies[] = {
+        "{\"metadata\": {\"a\": \"1\"}}",                                                    /* 1 */
+        "{\"metadata\": {\"a\": \"1\", \"b\": \"2\"}, \"a\": \"9\"}",                        /* 2 */
+        "{\"metadata\": {}}",                                                                /* 3 */
+        "{\"metadata\": null}",                                                              /* 4 */
+        "{\"metadata\": \"a\"}",                                                             /* 5 */
+        "no JSON",                                                                           /* 6 */
+        "{\"metadata\": {\"a\": 1}}",                                                        /* 7 */
+        "{\"metadata\": {\"q\\\"u.o[t\\\\e\": \"\\u00fc\\n'\", \"\": \"\", \"a\": \"01\"}}", /* 8 */
+        NULL,                                                                                /* 9 */
+    };
+    static const struct {
+        const char *has, *expected;
+    } rows[] = {
+        { "{}", "1 2 3 4 5 6 7 8 9 " },
+        { "{\"a\": \"1\"}", "1 2 " },
+        { "{\"a\": \"1\", \"b\": \"2\"}", "2 " },
+        { "{\"a\": \"1\", \"b\": \"\"}", "" },
+        { "{\"a\": \"\"}", "" },
+        { "{\"A\": \"1\"}", "" },
+        { "{\"q\\\"u.o[t\\\\e\": \"\xc3\xbc\\n'\"}", "8 " },
+        { "{\"\": \"\"}", "8 " },
+        { "{\"a\": \"01\"}", "8 " },
+    };
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        struct job job;
+        bool known;
+        char key[16];
+        snprintf(key, sizeof(key), "key %zu", i);
+        const struct job_order order = {
+            .type = "train", .request = "{}", .key = bodies[i] ? key : NULL, .body = bodies[i]
+        };
+        CHECK(queue_enqueue(queue, &order, &job, &known, &err), "%s", err.message);
+        job_finish(&job);
+    }
+    queue = again(kind, queue);
+    struct job_filter filter = { .body = { .at = "$.metadata" } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        filter.body.has = rows[i].has;
+        check_list(queue, &filter, rows[i].expected, false);
+    }
+    filter.body = (struct job_body_filter){ .at = "$.metadata", .is_empty = true };
+    check_list(queue, &filter, "3 4 5 6 9 ", false);
+    filter.newest_first = true;
+    filter.body = (struct job_body_filter){ .at = "$.metadata", .has = "{\"a\": \"1\"}" };
+    filter.limit = 1;
+    check_list(queue, &filter, "2 ", true);
+    filter.after = 2;
+    check_list(queue, &filter, "1 ", false);
+    end(kind, queue, "lists by nine bodies");
+}
+
 static void the_queue_is_bounded(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -747,6 +841,7 @@ int main(void) {
         a_key_stands_for_one_request,
         a_key_belongs_to_its_owner_and_type,
         lists_are_of_one_owner_or_of_all,
+        lists_are_of_bodies_that_have_texts,
         what_is_reported_stays,
         who_lost_a_job_cannot_write_to_it,
         who_only_waits_has_no_strike,
@@ -755,6 +850,7 @@ int main(void) {
         what_succeeded_has_taken_all_its_steps,
         a_failed_job_can_be_resumed,
         time_at_work_is_what_has_passed,
+        a_job_ages_by_the_time_that_has_passed,
         a_refused_change_leaves_nothing_behind,
         events_are_numbered_and_kept,
         lists_have_pages,

@@ -1,4 +1,4 @@
-/* Worker threads run all work given to them. */
+/* Worker threads run all work given to them, and callers take turns. */
 #include "server/later/workers.h"
 
 #include "tests/check.h"
@@ -46,6 +46,38 @@ static void one_thread_keeps_their_order(void) {
     printf("compared: %d jobs in their order\n", done);
 }
 
+static void wait_together(struct work *work) {
+    (void)work;
+    pthread_barrier_wait(&together);
+}
+
+/* Work waits behind another piece: six of caller 1, then two of caller 2, then one of caller 3. The
+ * callers take turns. */
+static void callers_take_turns(void) {
+    static const uint64_t callers[] = { 1, 1, 1, 1, 1, 1, 2, 2, 3 };
+    static const int expected[] = { 0, 6, 8, 1, 7, 2, 3, 4, 5 };
+    const int count = sizeof(callers) / sizeof(callers[0]);
+    struct work first = { .run = wait_together };
+    struct workers *workers = create(1);
+    pthread_barrier_init(&together, NULL, 2);
+    workers_give(workers, &first);
+    atomic_store(&done, 0);
+    for (int i = 0; i < count; i++) {
+        jobs[i] = (struct job){ .work = { .run = note, .caller = callers[i] }, .number = i };
+        workers_give(workers, &jobs[i].work);
+    }
+    pthread_barrier_wait(&together);
+    workers_destroy(workers);
+    pthread_barrier_destroy(&together);
+    printf("begun:");
+    for (int i = 0; i < done; i++) {
+        printf(" %d", order[i]);
+        CHECK(order[i] == expected[i], "%d, not %d, at %d", order[i], expected[i], i);
+    }
+    printf("\n");
+    CHECK(done == count, "%d of %d", done, count);
+}
+
 static void meet(struct work *work) {
     (void)work;
     pthread_barrier_wait(&together);
@@ -83,6 +115,7 @@ static void work_may_be_given_by_a_worker(void) {
 
 int main(void) {
     one_thread_keeps_their_order();
+    callers_take_turns();
     threads_work_beside_each_other();
     work_may_be_given_by_a_worker();
     workers_destroy(NULL);

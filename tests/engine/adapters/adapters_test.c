@@ -10,6 +10,7 @@
 #include "tests/models/small/small_models.h"
 
 #include <dirent.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -664,6 +665,65 @@ static void a_device_is_taken_in_turns(void) {
     adapters_device_give(NULL);
 }
 
+static int collections;
+
+static void collector(void *user) {
+    ++*(int *)user;
+}
+
+static atomic_bool released, asked;
+
+/* Holds the device until the set is released, or until the releasing thread asks for the device,
+ * which it must not. */
+static void *hold_device(void *user) {
+    struct device_turn *turn = &rig.adapters->turn;
+    adapters_device_take(rig.adapters);
+    pthread_barrier_wait(user);
+    for (bool waits = false; !waits && !atomic_load(&released);) {
+        pthread_mutex_lock(&turn->lock);
+        waits = turn->next > 1;
+        pthread_mutex_unlock(&turn->lock);
+        atomic_store(&asked, waits);
+        usleep(100);
+    }
+    adapters_device_give(rig.adapters);
+    return NULL;
+}
+
+/* A thread that drops the last references to a version and its copies, while another one holds the
+ * device, leaves their memory to the collector. */
+static void a_busy_device_delays_no_release(void) {
+    struct kernels accelerator = *kernels_cpu();
+    pthread_barrier_t held;
+    pthread_t thread;
+    accelerator.device = DEVICE_CUDA;
+    begin(0, false);
+    adapters_set_collector(rig.adapters, collector, &collections);
+    struct adapter_set *set = rig_set(&rig, "a", 1, "loha", 1);
+    CHECK(adapters_unload(rig.adapters, "a", &err), "%s", err.message);
+    CHECK(adapters_delete(rig.adapters, "loha", &err), "%s", err.message);
+    CHECK(collections == 0, "%d collections while the set is in use", collections);
+    const struct kernels *kernels = rig.adapters->base.kernels;
+    rig.adapters->base.kernels = &accelerator;
+    pthread_barrier_init(&held, NULL, 2);
+    pthread_create(&thread, NULL, hold_device, &held);
+    pthread_barrier_wait(&held);
+    adapter_set_release(set);
+    atomic_store(&released, true);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&held);
+    CHECK(!atomic_load(&asked), "the release waited for the device");
+    CHECK(collections == 1, "%d collections", collections);
+    CHECK(rig.adapters->left.versions && rig.adapters->left.copies, "nothing was left");
+    adapters_collect(rig.adapters);
+    CHECK(!rig.adapters->left.versions && !rig.adapters->left.copies, "still there");
+    rig.adapters->base.kernels = kernels;
+    set = rig_set(&rig, "b", 1, NULL, 0);
+    CHECK(adapters_unload(rig.adapters, "b", &err), "%s", err.message);
+    adapter_set_release(set);
+    CHECK(collections == 1 && !rig.adapters->left.versions, "the CPU needs no collector");
+}
+
 /* ---- memory ---- */
 
 static bool is_loaded(const char *name) {
@@ -751,6 +811,7 @@ int main(void) {
     who_was_used_longest_ago_gives_way();
     copies_count_and_give_way();
     a_device_is_taken_in_turns();
+    a_busy_device_delays_no_release();
     rig_remove(&rig);
     return check_done();
 }

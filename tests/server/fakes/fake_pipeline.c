@@ -214,16 +214,10 @@ bool pipeline_resolve(const struct pipeline *p, const struct generate_request *r
     return true;
 }
 
-bool pipeline_count_text(const struct pipeline *p, const struct text_question *question,
-    struct text_count *out, struct error *err) {
-    const struct text_options options = {
-        .tokenizer = p->tokenizer,
-        .context_length = 77,
-        .syntax = question->syntax,
-        .long_prompt = question->long_prompt,
-        .evaluations = 25,
-    };
-    return text_count(&options, question->param, question->string, question->negative, out, err);
+bool pipeline_count_text(const struct pipeline *p, const struct generate_request *request,
+    bool negative, struct text_count *out, struct error *err) {
+    const struct resolve_figures figures = sd15_figures(p->tokenizer, p->scheduler);
+    return resolve_text_count(&figures, request, negative, out, err);
 }
 
 struct studio *pipeline_studio(struct pipeline *p) {

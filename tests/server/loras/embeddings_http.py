@@ -118,6 +118,12 @@ def tokens(d, folder):
             ("a <lora:none:1>", {"prompt_syntax": "a1111"}, (1, 1, None)),
             ("[a|a a a]", {"prompt_syntax": "a1111"}, (3, 1, None)), ("a [a:a a:0.5]", {"prompt_syntax": "a1111"}, (3, 1, None)),
             ("a a AND a", {"prompt_syntax": "a1111"}, (2, 1, None)),
+            # The second text begins after 20 evaluations; heun has two a step.
+            ("[a:a a a:20]", {"prompt_syntax": "a1111", "num_inference_steps": 21}, (3, 1, None)),
+            ("[a:a a a:20]", {"prompt_syntax": "a1111", "num_inference_steps": 20}, (1, 1, None)),
+            ("[a:a a a:20]", {"prompt_syntax": "a1111", "num_inference_steps": 11, "scheduler": "heun"}, (3, 1, None)),
+            ("[a:a a a:20]", {"prompt_syntax": "a1111", "num_inference_steps": 10, "scheduler": {"name": "heun"}},
+             (1, 1, None)),
             ("a " * 75, {}, (75, 1, None)), ("a " * 78, {}, (78, 1, "a a a")),
             ("a " * 78, {"long_prompt": "chunk"}, (78, 2, None)),
             ("a " * 78, {"prompt_syntax": "a1111"}, (78, 2, None)), ("a mystyle", {}, (4, 1, None))):
@@ -125,7 +131,7 @@ def tokens(d, folder):
         found = tuple((a["prompt"][k] or "").strip() or None if k == "cut" else a["prompt"][k]
                       for k in ("tokens", "chunks", "cut"))
         check(found == expected and a["chunk_tokens"] == 75 and "negative_prompt" not in a, f"{prompt[:20]}: {a}")
-    print("14 texts have the tokens that CLIP gives them")
+    print("18 texts have the tokens that CLIP gives them")
     both = count(d, "a", negative_prompt="a " * 76)
     check(both["prompt"]["tokens"] == 1 and both["negative_prompt"]["tokens"] == 76, f"{both}")
     long = "a red house, " * 30
@@ -133,7 +139,9 @@ def tokens(d, folder):
     cut = count(d, long)["prompt"]["cut"]
     check(cut and f'this was cut: "{cut}"' in warning, f"{cut!r} is what a drawing cuts: {warning}")
     for body, param, words in (({}, "prompt", "a text"), ({"prompt": ["a"]}, "prompt", "a text"),
-                               ({"prompt": "a", "steps": 2}, "steps", "prompt_syntax"),
+                               ({"prompt": "a", "steps": 2}, "steps", "num_inference_steps"),
+                               ({"prompt": "a", "num_inference_steps": 0}, "num_inference_steps", "from 1"),
+                               ({"prompt": "a", "scheduler": "hein"}, "scheduler", "heun"),
                                ({"prompt": "a", "long_prompt": "no"}, "long_prompt", "truncate"),
                                ({"prompt": "a" + " AND a" * 8, "prompt_syntax": "a1111"}, "prompt", "at most 8 parts"),
                                ({"prompt": "a", "prompt_syntax": "a1111", "long_prompt": "truncate"}, "long_prompt", "chunk"),

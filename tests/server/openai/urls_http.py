@@ -5,15 +5,17 @@ import base64
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from daemon import Daemon, check, done, exchange
+from daemon import Daemon, check, done, exchange, split_responses
 
 EXECUTABLE = sys.argv[1]
 JSON = {"Content-Type": "application/json"}
+CLIENTS = 100
 ADDRESS = re.compile(r"(https?://[^/]+(?:/sd)?)(/v1/images/files/[0-9a-f]{32}\.(png|jpeg|webp))")
 
 
@@ -70,6 +72,38 @@ def queries(d):
     check(r.status == 400, f"the daemon's own routes: {r.status}")
 
 
+def one_file_for_all(d):
+    """Many clients ask for a picture and do not read it. The daemon's memory must grow far less
+    than it would with a copy for each."""
+    address = draw(d, size="2048x2048", output_format="jpeg", output_compression=100, response_format="url")[0]["url"]
+    path = ADDRESS.fullmatch(address)[2]
+    whole = d.get(path).body
+    # The kernel takes little of an answer that nobody reads on a unix socket.
+    get = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    clients = []
+    for _ in range(CLIENTS):
+        s = d.connect()
+        s.sendall(get.format("/v1/models").encode())
+        data = b""
+        while not split_responses(data)[0]:  # then the connection has its own memory
+            data += s.recv(65536)
+        clients.append(s)
+    before = d.rss_kb() << 10
+    for s in clients:
+        s.sendall(get.format(path).encode())
+        check(s.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200", "it is sent")
+    grown = (d.rss_kb() << 10) - before
+    print(f"{CLIENTS} clients of a picture of {len(whole)} bytes: {grown} bytes more, {grown / len(whole):.1f} of it")
+    check(grown < CLIENTS * len(whole) / 4, f"{grown} bytes more")
+    rest = b""
+    clients[0].shutdown(socket.SHUT_WR)
+    while piece := clients[0].recv(1 << 16):
+        rest += piece
+    check(rest.endswith(whole), "the first one reads all of it")
+    for s in clients:
+        s.close()
+
+
 def hosts(d):
     body = b'{"prompt": "a", "num_inference_steps": 1, "response_format": "url"}'
     for host, expected in ((b"localhost:99", "http://localhost:99"), (b"sd.example", "http://sd.example")):
@@ -85,6 +119,8 @@ with Daemon(EXECUTABLE, "fake,images=4", extra=("--host", "sd.example")) as d:
     hosts(d)
     queries(d)
 with tempfile.TemporaryDirectory() as folder:
+    with Daemon(EXECUTABLE, "fake", listen=f"unix:{folder}/socket") as d:
+        one_file_for_all(d)
     key = subprocess.run([EXECUTABLE, "key", "alice", "--api-keys", f"{folder}/keys"], capture_output=True, text=True,
                          check=True).stdout.strip()
     with Daemon(EXECUTABLE, "fake",

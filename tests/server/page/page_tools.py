@@ -15,6 +15,7 @@ import time
 import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import lora_file
 import picture
 import webdriver
 from daemon import Daemon, check, done
@@ -168,7 +169,13 @@ def counts_tokens(d, p):
     p.set(long_prompt="chunk")
     p.wait("pieces", 'document.querySelector("#prompt-fields .count").textContent === "78 tokens, in 2 pieces of 75"')
     check(not p.text("#prompt-fields .warning"), "nothing is cut")
-    p.set(long_prompt="truncate")
+    p.set(long_prompt="truncate", prompt_syntax="a1111", prompt="[a:a a a:20]", num_inference_steps=21)
+    p.wait("both texts", 'document.querySelector("#prompt-fields .count").textContent === "3 of 75 tokens"')
+    p.set(num_inference_steps=20)
+    p.wait("the first text alone", 'document.querySelector("#prompt-fields .count").textContent === "1 of 75 tokens"')
+    p.set(scheduler="heun")
+    p.wait("40 evaluations", 'document.querySelector("#prompt-fields .count").textContent === "3 of 75 tokens"')
+    p.set(prompt_syntax="plain", num_inference_steps=FIELDS["num_inference_steps"], scheduler="ddim")
 
 
 def weighs_by_keys(p):
@@ -187,16 +194,26 @@ def weighs_by_keys(p):
 
 
 def keeps_loras(d, p):
-    """Seven adapters: a search, a default weight, and deleting one after a question."""
+    """Seven adapters: a search, trigger words, a default weight, and deleting one after a question."""
+    with open(os.path.join(model, "loras", "snow.safetensors"), "rb") as f:
+        snow = f.read()
+    words = {"ss_tag_frequency": json.dumps({"10_house": {"<b>sks</b>": 8, "wintry": 8, "tree": 3}})}
     for i in range(6):
-        with open(os.path.join(model, "loras", "snow.safetensors"), "rb") as f:
-            check(d.request("PUT", f"/loras/copy-{i}", f.read(), {"Content-Type": "application/octet-stream"}).status == 201,
-                  "sent")
+        sent = lora_file.join(lora_file.read_tensors(snow), words) if i == 4 else snow
+        check(d.request("PUT", f"/loras/copy-{i}", sent, {"Content-Type": "application/octet-stream"}).status == 201, "sent")
+    told = {lora["name"]: lora["trigger_words"] for lora in d.get("/loras").json()["loras"]}
+    check(told.pop("copy-4") == "<b>sks</b>, wintry" and set(told.values()) == {None}, f"{told}")
     p.start()
     p.open_drawer("LoRAs")
     rows = "return [...document.querySelectorAll('.lora')].filter((o) => o.offsetParent).map((o) => o.dataset.name);"
     check(len(p.run(rows)) == 7, f"{p.run(rows)}")
-    p.type(".drawer [type=search]", "COPY 3")
+    shown = """return Object.fromEntries([...document.querySelectorAll('.lora')].map(
+        (o) => [o.dataset.name, o.querySelector('.trigger')?.textContent ?? null]));"""
+    texts = p.run(shown)
+    check(texts.pop("copy-4") == "Trigger words: <b>sks</b>, wintry" and set(texts.values()) == {None}, f"{texts}")
+    p.type(".drawer [type=search]", "WINTRY SKS")
+    check(p.run(rows) == ["copy-4"], f"found by its trigger words: {p.run(rows)}")
+    p.fill(".drawer [type=search]", "COPY 3")
     check(p.run(rows) == ["copy-3"], f"found: {p.run(rows)}")
     p.press_button("…", "[data-name=copy-3]")
     p.run("""const i = document.querySelector('[data-name=copy-3] [type=number]'); i.value = 0.3;
