@@ -81,7 +81,7 @@ static void a_gauge_is_there_once_it_is_set(void) {
     metric_set(METRIC_gpu_memory_bytes_weights, INT64_C(1) << 40);
     CHECK(rendered("latentd_gpu_memory_bytes{kind=\"weights\"}") == ldexp(1, 40), "2^40");
     text = metrics_render(NULL, &size);
-    CHECK(text && strstr(text, "# HELP latentd_gpu_memory_bytes Memory of the accelerator.\n"),
+    CHECK(text && strstr(text, "# HELP latentd_gpu_memory_bytes Memory of the GPU, by kind.\n"),
         "the family's help, though its first series is not set");
     free(text);
 }
