@@ -124,11 +124,15 @@ def company(executable, model, dtype, count, seed):
             drawn = sum(a[0] == 200 for a in alone)
             print(f"{dtype}: {drawn} requests of {count} drawn alone and with up to {most:.0f} being drawn at once, "
                   f"{rows / calls:.1f} rows a call: {len(different)} differ; refused: {refused}")
-            check(not different, f"the first that differs: {different[:1]}")
-            check(drawn >= 0.8 * count, f"most are drawn: {drawn}")
-            check(most >= 8, f"{most} are drawn at once")
-            check(rows > 4 * calls, f"{rows} rows in {calls} calls")
-            check(len({str(a[1]) for a in alone if a[0] == 200}) == drawn, "each draws its own picture")
+            check(not different,
+                  f"each answer beside others equals the one alone; the first that differs: {different[:1]}")
+            check(drawn >= 0.8 * count,
+                  f"at least 80 % of the requests are drawn, not refused: {drawn}")
+            check(most >= 8, f"at least 8 requests are drawn at once, not {most}")
+            check(rows > 4 * calls,
+                  f"a UNet call has more than 4 rows on average: {rows} rows in {calls} calls")
+            check(len({str(a[1]) for a in alone if a[0] == 200}) == drawn,
+                  "no two requests draw the same picture")
 
 
 if __name__ == "__main__":
