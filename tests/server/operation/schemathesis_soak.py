@@ -61,7 +61,7 @@ def main(executable, schemathesis, seconds):
             places += [option, os.path.join(folder, option[2:])]
         with Daemon(executable, "fake,step_ms=0", extra=places) as d:
             cases = run(schemathesis, d.port, seconds, folder)
-            check(d.get("/health").status == 200, "the daemon lives")
+            check(d.get("/health").status == 200, "the daemon answers at the end")
         for code, operation, message, status, body in failures(f"{folder}/report"):
             why = next((why for known, pattern, why in EXPLAINED
                         if known == code and re.search(pattern, f"{operation}\n{message}\n{body}")), None)

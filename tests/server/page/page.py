@@ -96,7 +96,8 @@ def is_accessible(p, view):
             broken = [(v["id"], v["impact"], [n["target"] for n in v["nodes"]][:3]) for v in answer.get("violations", [answer])]
             print(f"axe, {view}, {scheme}, {width} px: {len(answer.get('passes', []))} rules passed, broken {broken}")
             check(not broken, f"{view}, {scheme}, {width} px: {broken}")
-            check(p.run("return document.documentElement.scrollWidth <= innerWidth;"), f"{view}, {width} px: nothing sticks out")
+            check(p.run("return document.documentElement.scrollWidth <= innerWidth;"),
+                  f"{view}, {width} px: the page is not wider than the window")
     p.look(1280, 900, "light")
 
 
@@ -118,4 +119,4 @@ def no_errors(p, *provoked):
     """Nothing is on the console but the browser's own words of requests that the test made to fail, by patterns."""
     lines = [e["message"] for e in p.log("browser") if e["level"] in ("SEVERE", "WARNING")]
     lines = [line for line in lines if not any(re.search(pattern + " - Failed to load resource", line) for pattern in provoked)]
-    check(not lines, f"nothing on the console: {lines}")
+    check(not lines, f"the browser's console is empty: {lines}")
