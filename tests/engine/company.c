@@ -360,9 +360,9 @@ static void check_seen(const struct company *c, const struct seen *seen) {
     if (c->requests < 16)
         return;
     CHECK(seen->begun_with_pictures > 3, "%d with pictures", seen->begun_with_pictures);
-    CHECK(seen->long_texts > 0, "no text was long");
-    CHECK(!c->embeddings || seen->vectors > 0, "no embedding");
-    CHECK(!c->context_width || seen->encoded > 0, "none came encoded");
+    CHECK(seen->long_texts > 0, "no request had a long text");
+    CHECK(!c->embeddings || seen->vectors > 0, "no request had an embedding");
+    CHECK(!c->context_width || seen->encoded > 0, "no request had prompt_embeds");
     CHECK(seen->weighed > 0, "%d with weights", seen->weighed);
     CHECK(
         seen->edited > 0 && seen->joined > 0, "%d edited, %d with AND", seen->edited, seen->joined);
@@ -475,7 +475,7 @@ bool company_same_bits(const struct company *company, const int *max_rows, doubl
     for (int i = 0; max_rows[i]; i++)
         mean = draw_together(company, members, max_rows[i], &state, beside);
     for (int fate = CANCELLED; company->fails && fate < FATES; fate++)
-        CHECK(beside[fate] > 0, "nobody was drawn beside one that is %s", fate_names[fate]);
+        CHECK(beside[fate] > 0, "no request was drawn beside one that is %s", fate_names[fate]);
     for (int i = 0; i < company->requests; i++) {
         generate_result_finish(&members[i].alone);
         resolved_request_finish(&members[i].first);

@@ -66,7 +66,8 @@ int main(int argc, char **argv) {
             .requests = requests,
             .fails = true,
             .seed = (uint64_t)(7 * i + 8) };
-        CHECK(company_same_bits(&company, argc > 1 ? many : few, 4), "see above");
+        CHECK(company_same_bits(&company, argc > 1 ? many : few, 4),
+            "some request is drawn differently in company: see above");
     }
     rig_remove(&rig);
     return check_done();

@@ -94,7 +94,7 @@ static void note_and_draw(
     for (int i = noted; i < tuner->problem_count(); i++) {
         char key[TUNER_KEY_BYTES];
         tuner->problem_key(i, key);
-        CHECK(false, "%s was called and not noted", key);
+        CHECK(false, "the call %s is not in the list of operations", key);
     }
     CHECK(noted > 50, "%d operations were noted", noted);
 }
@@ -134,7 +134,7 @@ static void f32_is_the_cpus(void) {
     struct device_figures figures;
     struct pipeline *p = open_on(DEVICE_CPU, DTYPE_F32, false);
     draw(p, SIZE_PX, STEPS, &cpu);
-    CHECK(!pipeline_get_figures(p, &figures), "the CPU has no figures");
+    CHECK(!pipeline_get_figures(p, &figures), "a pipeline on the CPU has device figures");
     pipeline_destroy(p);
 
     p = open_on(DEVICE_CUDA, DTYPE_F32, false);
@@ -144,7 +144,7 @@ static void f32_is_the_cpus(void) {
               figures.activation_bytes > 0 && figures.memory_free < figures.memory_total,
         "%lld bytes of weights", (long long)figures.weight_bytes);
     draw(p, SIZE_PX, STEPS, &again);
-    CHECK(same_bits(&cuda, &again), "the same request draws the same bits");
+    CHECK(same_bits(&cuda, &again), "the same request draws other bits the second time");
     pipeline_destroy(p);
     generate_result_finish(&cpu);
     generate_result_finish(&cuda);
@@ -163,7 +163,8 @@ static void bf16_rounds_and_replays_nothing_else(void) {
     pipeline_destroy(p);
     p = open_on(DEVICE_CUDA, DTYPE_BF16, true);
     draw(p, SIZE_PX, STEPS, &plain);
-    CHECK(same_bits(&bf16, &plain), "the same bits when every call is launched by itself");
+    CHECK(same_bits(&bf16, &plain),
+        "launching each kernel by itself instead of a graph changes bits");
     pipeline_destroy(p);
     generate_result_finish(&cpu);
     generate_result_finish(&bf16);
@@ -193,7 +194,8 @@ static void company(void) {
         .requests = 4,
         .latents_only = true,
         .seed = 3 }; /* with this seed requests share calls, one with edited texts and AND */
-    CHECK(company_same_bits(&four, max_rows, 2), "see above");
+    CHECK(company_same_bits(&four, max_rows, 2),
+        "some request is drawn differently in company: see above");
     rig_remove(&rig);
 }
 

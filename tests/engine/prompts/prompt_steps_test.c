@@ -69,7 +69,7 @@ static void compare(const json_t *item, size_t index) {
             text_of(item, "scheduler"), text_of(item, "prompt"));
         if (draw(item, 3, &three, &rows))
             CHECK(memcmp(one.latents, three.latents, LATENTS * sizeof(float)) == 0,
-                "%s is another picture beside two more", name);
+                "%s draws another picture together with two more", name);
     }
     generate_result_finish(&one);
     generate_result_finish(&three);

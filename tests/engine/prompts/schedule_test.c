@@ -157,7 +157,8 @@ static void huge_schedules_are_refused(void) {
     refuses(longest, 9, "more than 131072 bytes");
     CHECK(prompt_schedule_parse("prompt", "[a|b]", 10, 2, &schedule, &err), "%s", err.message);
     prompt_schedule_finish(&schedule);
-    CHECK(!prompt_schedule_parse("prompt", "[a|b]", 10, 1, &schedule, &err), "two instead of one");
+    CHECK(!prompt_schedule_parse("prompt", "[a|b]", 10, 1, &schedule, &err),
+        "a prompt of two variants is accepted where one is allowed");
 }
 
 static void parts_are_bounded(void) {

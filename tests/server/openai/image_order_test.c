@@ -121,7 +121,7 @@ static void other_servers_names_are_known(void) {
         "%s", err.message);
     CHECK(o.request.num_inference_steps == 9 && o.request.rng == RNG_CUDA, "%d steps",
         o.request.num_inference_steps);
-    CHECK(!o.request.seed_given, "-1 is a random seed");
+    CHECK(!o.request.seed_given, "a seed of -1 is not taken as a random one");
     CHECK(o.request.scheduler.kind == SCHEDULER_DDIM, "%d", o.request.scheduler.kind);
     image_order_finish(&o);
 }
@@ -137,7 +137,7 @@ static void null_is_the_default(void) {
             &o, &err),
         "%s", err.message);
     image_order_finish(&o);
-    CHECK(!parse("{\"prompt\": null}", &o, &err), "a prompt has no default");
+    CHECK(!parse("{\"prompt\": null}", &o, &err), "null is accepted as a prompt");
     CHECK_STRING(err.param, "prompt");
     for (size_t i = 0; image_order_field(IMAGE_GENERATION, i); i++) {
         char body[128];
@@ -277,7 +277,7 @@ static void wrong_fields_are_named(void) {
         const char *prompt = strstr(wrong[i].fields, "\"prompt\"") ? "" : "\"prompt\": \"a\",";
         snprintf(body, sizeof(body), "{%s %s}", prompt, wrong[i].fields);
         if (parse(body, &o, &err)) {
-            CHECK(false, "%s was taken", wrong[i].fields);
+            CHECK(false, "%s was accepted", wrong[i].fields);
             image_order_finish(&o);
             continue;
         }
@@ -301,7 +301,7 @@ static void every_field_has_a_wrong_value(void) {
         snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"%s\": {\"-\": []}}", name);
         found = found || strcmp(name, "prompt") == 0;
         if (!found) {
-            CHECK(!parse(body, &o, &err), "%s takes anything", name);
+            CHECK(!parse(body, &o, &err), "%s accepts any value", name);
             CHECK(strncmp(err.param, name, strlen(name)) == 0, "%s: %s", name, err.message);
         }
     }
@@ -310,9 +310,9 @@ static void every_field_has_a_wrong_value(void) {
 static void what_is_missing_is_named(void) {
     struct image_order o;
     struct error err;
-    CHECK(!parse("{}", &o, &err), "no prompt");
+    CHECK(!parse("{}", &o, &err), "a body without a prompt is accepted");
     check_error(&err, "{}", "prompt", "missing_required_parameter", "required");
-    CHECK(!parse("", &o, &err), "no body");
+    CHECK(!parse("", &o, &err), "an empty body is accepted");
     CHECK_CONTAINS(err.message, "the body is empty");
     CHECK(!parse("[]", &o, &err), "a list");
     CHECK_CONTAINS(err.message, "must be a JSON object");
@@ -320,7 +320,7 @@ static void what_is_missing_is_named(void) {
     CHECK(
         !parse("{\"prompt\": \"a\", \"model\": \"tiny-sd:ink\", \"loras\": [{\"name\": \"ink\"}]}",
             &o, &err),
-        "an adapter twice");
+        "one adapter in both model and loras is accepted");
     CHECK_CONTAINS(err.message, "at most once");
 }
 
@@ -361,8 +361,9 @@ static void a_form_is_an_edit(void) {
     CHECK(parse_form(parts, IMAGE_EDIT, &o, &err), "%s", err.message);
     const struct generate_request *r = &o.request;
     CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
-    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0, "the picture");
-    CHECK(r->mask_image.size == 4 && r->mask_is_transparent, "the mask");
+    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0,
+        "the request has not the sent picture");
+    CHECK(r->mask_image.size == 4 && r->mask_is_transparent, "the request has not the sent mask");
     CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
     CHECK_NEAR(r->strength, 0.5, 0);
     CHECK(r->lora_count == 1 && r->scheduler.kind == SCHEDULER_DDIM, "%d", r->lora_count);
@@ -403,10 +404,11 @@ static void an_edit_may_be_json(void) {
         "%s", err.message);
     const struct generate_request *r = &o.request;
     CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
-    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0, "the picture");
+    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0,
+        "the request has not the sent picture");
     CHECK(r->mask_image.size == 4 && memcmp(r->mask_image.bytes, "MASK", 4) == 0 &&
               r->mask_is_transparent,
-        "the mask");
+        "the request has not the sent mask");
     CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
     CHECK_NEAR(r->strength, 0.5, 0);
     image_order_finish(&o);
@@ -414,7 +416,8 @@ static void an_edit_may_be_json(void) {
                      "\"mask\": null, \"input_fidelity\": \"high\"}",
               &o, &err),
         "%s", err.message);
-    CHECK(!o.request.mask_image.bytes && !o.request.mask_is_transparent, "no mask");
+    CHECK(!o.request.mask_image.bytes && !o.request.mask_is_transparent,
+        "a null mask gives the request a mask");
     CHECK(o.request.strength_given && o.request.strength == 0.5, "%g", o.request.strength);
     image_order_finish(&o);
 }
@@ -454,7 +457,7 @@ static void wrong_pictures_in_json_are_named(void) {
         char body[512];
         snprintf(body, sizeof(body), "{\"prompt\": \"a\"%s}", rows[i].fields);
         if (parse_edit(body, &o, &err)) {
-            CHECK(false, "%s was taken", rows[i].fields);
+            CHECK(false, "%s was accepted", rows[i].fields);
             image_order_finish(&o);
             continue;
         }
@@ -529,7 +532,7 @@ static void wrong_forms_are_named(void) {
         struct image_order o;
         struct error err;
         if (parse_form(rows[i].parts, rows[i].route, &o, &err)) {
-            CHECK(false, "row %zu was taken", i);
+            CHECK(false, "row %zu was accepted", i);
             image_order_finish(&o);
             continue;
         }
