@@ -114,7 +114,7 @@ def wrong_command_lines():
 
 
 def names_that_are_taken():
-    """A served name is the name of nothing else."""
+    """A served name must differ from the names of checkpoints and adapters."""
     with tempfile.TemporaryDirectory() as folder:
         os.makedirs(folder + "/models/anime/v3/unet")
         os.mkdir(folder + "/loras")

@@ -310,7 +310,8 @@ static void claimed_entries_take_no_time(void) {
     free(one.bytes);
 }
 
-/* 4 rows of 4096 px that are to cover 2048x2048 would become 2 million px wide on the way. */
+/* 4 rows of 4096 px, resized to cover 2048x2048, would be 2 million px wide before they are
+ * cropped. */
 static void thin_pictures_do_not_grow_without_bound(void) {
     struct picture thin, out;
     struct error err = { 0 };

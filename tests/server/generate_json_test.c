@@ -32,8 +32,8 @@ static void a_prompt_alone_takes_the_defaults(void) {
     generate_request_finish(&r);
 }
 
-/* JSON has no other word for a value that is not there: null is the default of every field, the
- * prompt excepted, which has none. */
+/* null stands for a field's default, because JSON has no other word for a missing value. The prompt
+ * has no default, so null is refused there. */
 static void null_is_the_default(void) {
     struct generate_request r, plain;
     struct error err;

@@ -183,7 +183,7 @@ static void a_last_part_is_enough_if_only_one_has_it(void) {
     free(alone);
 }
 
-/* Names that a file system may take for one, as case and Unicode's forms are. */
+/* Pairs of names that a file system may take for one, because of case or of Unicode's forms. */
 static void alike_names_are_told_apart_or_refused(void) {
     static const struct {
         const char *there, *sent;
@@ -210,7 +210,8 @@ static void alike_names_are_told_apart_or_refused(void) {
         CHECK(adapters_delete(rig.adapters, rows[i].sent, &err), "%s", err.message);
     }
     printf("%zu pairs of names that fold to one are refused\n", sizeof(rows) / sizeof(rows[0]));
-    /* Those that are in the folder are two, unless the file system itself folds names. */
+    /* Two existing files with such names are two adapters, unless the file system folds names
+     * itself. */
     rig_put(&rig, "both", RIG_LORA, 2, "to_", 61);
     rig_put(&rig, "BOTH", RIG_LORA, 2, "to_", 62);
     rescan(&scan);

@@ -83,7 +83,8 @@ static void compare(const json_t *item) {
     prompt_parts_finish(&parts);
 }
 
-/* Evaluation n takes the first span that ends at n or later; after the end the last one holds. */
+/* Evaluation n uses the first span that ends at n or later; after the last span's end it is used
+ * on. */
 static void spans_hold_up_to_their_end(void) {
     const struct prompt_span list[] = { { 1, 0 }, { 3, 1 }, { 4, 0 } };
     static const int expected[] = { 0, 0, 1, 1, 0, 0, 0 };

@@ -1,6 +1,6 @@
-"""The defaults of a checkpoint and those of the daemon: they hold in every API, for the command
-line's pictures, and in GET /info. A value that a client sends takes precedence, even if it
-equals the built-in default. usage: defaults_http.py EXECUTABLE MODEL"""
+"""The defaults of a checkpoint and those of the daemon: they apply in every API and on the command
+line, and GET /info shows them. A value that a client sends takes precedence, even if it equals the
+built-in default. usage: defaults_http.py EXECUTABLE MODEL"""
 import base64
 import json
 import os
@@ -47,7 +47,7 @@ def infotext(picture):
 
 
 def the_scheduler(path):
-    """A default scheduler takes the place of the checkpoint's; a client's own choice counts more."""
+    """A default scheduler replaces the checkpoint's, and a client's own choice replaces both."""
     own = {"name": "dpmpp_2m", "use_karras_sigmas": True}
     with Daemon(executable, path, extra=["--dtype", "f32"]) as d:
         told = d.get("/info").json()["model"]

@@ -1,5 +1,6 @@
-"""LoRA files with names as people have them, in every API, with the bundled checkpoint: listed, used,
-sent, set and deleted. usage: names_http.py LATENTD MODEL"""
+"""LoRA files with unusual names (spaces, brackets, other scripts, folders) in every API, with the
+bundled checkpoint: they are listed, used, uploaded, given defaults and deleted. usage:
+names_http.py LATENTD MODEL"""
 import base64
 import json
 import os

@@ -111,7 +111,7 @@ static void the_models_name_decides_what_is_answered(void) {
     }
 }
 
-/* What vLLM-Omni, SGLang and LocalAI call otherwise. */
+/* Fields for which vLLM-Omni, SGLang and LocalAI have other names. */
 static void other_servers_names_are_known(void) {
     struct image_order o;
     struct error err;

@@ -1,5 +1,5 @@
-/* Pictures that are fetched by address: which stay, which leave, and that no other name finds
- * one. */
+/* Pictures that are fetched by address: which are kept, which are dropped, and that no other
+ * address finds one. */
 #include "server/openai/picture_urls.h"
 
 #include "tests/check.h"
@@ -23,7 +23,7 @@ static struct named add(
     return name;
 }
 
-/* Returns the size of the picture, all of whose bytes must be `fill`; -1 if it is not there. */
+/* Returns the size of the picture, all of whose bytes must be `fill`; -1 if it is not found. */
 static int get(struct picture_urls *urls, const char *name, char fill, double now_s) {
     enum picture_format format;
     struct error err = { 0 };

@@ -1,6 +1,6 @@
 """litellm, LangChain and LlamaIndex draw with the daemon and the bundled checkpoint, each with its
-own defaults: they name OpenAI's models and read what those answer.
-usage: scripts/soak toolkits, or PYTHON toolkits.py LATENTD MODEL"""
+own defaults: it names one of OpenAI's models and reads the fields that this model answers. usage:
+scripts/soak toolkits, or PYTHON toolkits.py LATENTD MODEL"""
 import base64
 import io
 import os

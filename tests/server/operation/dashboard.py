@@ -1,5 +1,5 @@
 """share/grafana/dashboard.json: every query asks for families and labels that GET /metrics of a daemon has.
-With promtool (2.42), also: promtool parses every query, and finds nothing to say about /metrics.
+With promtool (2.42), promtool must also parse every query and find no fault in /metrics.
 usage: dashboard.py EXECUTABLE DASHBOARD [PROMTOOL]"""
 import json
 import re

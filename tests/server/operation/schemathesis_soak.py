@@ -1,5 +1,5 @@
 """What schemathesis (PyPI) finds when it tries every operation of GET /openapi.json: all of its checks, a fixed seed.
-Every failure is explained here, or fails this test. usage: schemathesis_soak.py EXECUTABLE SCHEMATHESIS SECONDS"""
+A failure that EXPLAINED does not list fails this test. usage: schemathesis_soak.py EXECUTABLE SCHEMATHESIS SECONDS"""
 import base64
 import collections
 import json
@@ -12,7 +12,7 @@ import tempfile
 from daemon import Daemon, check, done
 
 SEED = 1
-# (code of the check, a pattern of the answer or of the finding, why it is right as it is)
+# (code of the check, a pattern of the answer or of the finding, why the daemon's answer is right)
 EXPLAINED = [
     ("ST202", r"is not a plain path and query", "a segment . or .., which schemas cannot exclude"),
     ("ST202", r"is not allowed|there is no such field|is missing|not JSON",
@@ -22,7 +22,7 @@ EXPLAINED = [
     ("ST204", r"this method takes no body", "a body where HTTP has none is refused before the method is looked at"),
     ("ST201", r" /(sdapi|internal)/", "AUTOMATIC1111 ignores bodies and fields here, and its clients send some"),
     ("ST101", r"is not given back", "a file's pictures are kept, not the file: 501 says so"),
-    ("ST101", r"timeout_s", "a request that asked for no time got none: 504"),
+    ("ST101", r"timeout_s", "a timeout_s near 0 is over before the picture is drawn: 504"),
 ]
 
 

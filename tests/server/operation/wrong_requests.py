@@ -1,6 +1,7 @@
-"""Forty wrong requests and more to each API, about what it learnt last: each is refused in the API's own form of an
-error, which names the field, the value and what is allowed. The requests stand in wrong_requests.txt, one a line:
-STATUS FIELD METHOD PATH BODY. usage: wrong_requests.py EXECUTABLE REQUESTS"""
+"""At least forty wrong requests to each API, about its newest fields. Each is refused in the API's
+own form of an error, which names the field, the value and what is allowed. The requests stand in
+wrong_requests.txt, one a line: STATUS FIELD METHOD PATH BODY. usage: wrong_requests.py EXECUTABLE
+REQUESTS"""
 import collections
 import json
 import os

@@ -25,7 +25,8 @@ root = tempfile.mkdtemp()
 PATIENCE_S = 120  # enough with sanitizers
 FIELDS = {"prompt": "a red house on green hills", "seed": 7, "guidance_scale": 2.5, "width": 64, "height": 64,
           "num_inference_steps": 4, "loras": []}
-# An AUTOMATIC1111 picture's text, with what this daemon has and what it does not.
+# The text of an AUTOMATIC1111 picture, with settings that this daemon has and others that it does
+# not have.
 INFOTEXT = """a (red:1.2) house <lora:snow:0.5> on green hills <lora:lost:1>
 Negative prompt: blurry
 Steps: 5, Sampler: DPM++ 2M, Schedule type: Karras, CFG scale: 3, Seed: 11, Size: 64x128, Model: other, Clip skip: 2, \
@@ -48,7 +49,7 @@ def text_chunk(png, keyword, text):
 
 
 def take(p, path):
-    """Chooses the file as the one whose settings are wanted. Returns what the page says of it."""
+    """Gives the page a file from which to take settings. Returns what the page says of it."""
     name = os.path.basename(path)
     p.choose_file(".recall input", path)
     p.wait(f"word of {name}", 'document.querySelector(".recall [role=status]").textContent.includes(arguments[0])', name)
@@ -62,7 +63,8 @@ def drawn(d, fields, accept):
 
 
 def settings_come_back(d, p):
-    """Each of our formats fills the form so that it draws the same picture."""
+    """A picture in each of our formats fills the form with the settings that draw the same
+    picture."""
     wanted = {**FIELDS, "negative_prompt": "a boat", "clip_skip": 1, "loras": [{"name": "snow", "weight": 0.7}],
               "scheduler": {"name": "dpmpp_2m", "use_karras_sigmas": True, "solver_order": 3}}
     reference = drawn(d, wanted, "image/png")
@@ -78,7 +80,8 @@ def settings_come_back(d, p):
 
 
 def settings_of_others(d, p):
-    """An AUTOMATIC1111 picture: what there is here is taken, the rest is named and not sent."""
+    """An AUTOMATIC1111 picture: the page takes the settings that this daemon has. It names the
+    others and does not send them."""
     plain = picture.encode(8, 8, lambda x, y: (x, y, 0))
     said = take(p, keep("theirs.png", text_chunk(plain, "parameters", INFOTEXT)))
     for name in ("LoRA lost", "Hires upscale 2", "model other"):

@@ -122,7 +122,8 @@ static void what_means_nothing_is_passed_over(void) {
     }
 }
 
-/* Where AUTOMATIC1111 goes on with something else than what was asked for, the answer says so. */
+/* Where AUTOMATIC1111 changes a value instead of refusing it, the daemon does the same and its
+ * answer says so. */
 static void what_it_goes_on_without_is_said(void) {
     static const struct {
         const char *body, *comment;

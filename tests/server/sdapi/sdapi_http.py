@@ -247,7 +247,8 @@ def options(d):
 
 
 def goes_on(d):
-    """Where AUTOMATIC1111 goes on without a thing, so does the daemon, and says so."""
+    """Where AUTOMATIC1111 leaves out or changes a value instead of refusing it, the daemon does the
+    same and says so."""
     a = txt2img(d, {"prompt": "a cat <lora:nope:1>", "styles": ["string"], "width": 100, "restore_faces": True,
                     "override_settings": {"sd_vae": "vae-ft-mse.safetensors"}}).json()
     info = json.loads(a["info"])

@@ -1,6 +1,6 @@
-"""What AUTOMATIC1111's own API tests ask of it (test/ of its repository at 1.10): the same requests, sent to this
-daemon, with the same demands. Left out are those of hires fix, of scripts and of captioning models, which are not here.
-usage: webui_tests.py EXECUTABLE"""
+"""Sends this daemon the requests of AUTOMATIC1111's own API tests (test/ of its repository at 1.10)
+and expects the answers that those tests expect. Left out are the tests of hires fix, scripts and
+captioning models, which latentd does not have. usage: webui_tests.py EXECUTABLE"""
 import base64
 import json
 import sys
