@@ -297,8 +297,8 @@ static enum MHD_Result handle(struct exchange *exchange) {
 }
 
 const struct route route_generate = { .path = "/generate",
-    .methods = { { "POST", content_types_json, may_come, handle, .large = true, .about = "draws",
-        .query = "async:integer",
+    .methods = { { "POST", content_types_json, may_come, handle, .large = true,
+        .about = "draws pictures, or orders a job that draws them", .query = "async:integer",
         .answers = "application/json image/png image/jpeg image/webp text/event-stream",
         .schema = generate_json_schema, .returns = "200 Drawing; 202 Job" } } };
 
@@ -323,5 +323,5 @@ const struct route route_generate_cancel = { .path = "/generate/",
     .piece = "id",
     .suffix = "/cancel",
     .methods = { { "POST", .handle = handle_cancel,
-        .about = "stops a request of the same caller by its X-Request-Id",
+        .about = "cancels a request of the same caller, by its X-Request-Id",
         .returns = "{id: string, asked_to: string}" } } };

@@ -161,6 +161,6 @@ static enum MHD_Result handle(struct exchange *exchange) {
 const struct route route_huggingface = { .path = "/hf",
     .dialect = &dialect_huggingface,
     .methods = { { "POST", content_types_json, generation_may_come, handle, .large = true,
-        .about = "draws from a text or a picture, as Hugging Face's clients ask for it",
+        .about = "draws a picture from a text, or from a picture and a text",
         .takes = "{inputs: string, parameters?: object|null}",
         .answers = "image/png image/jpeg image/webp" } } };
