@@ -203,11 +203,10 @@ struct drawing {
 /* Computes the digest of a request that has an Idempotency-Key. Refuses the key if the answer is a
  * stream. */
 static bool find_digest(struct drawing *d, const json_t *body, struct error *err) {
-    return d->form.events
-               ? error_field(err, "Idempotency-Key", d->key,
-                     "none with a stream, which nobody can take up again; async=1 makes a job "
-                     "that can be followed twice")
-               : identify(body, &d->form, &d->digest, err);
+    return d->form.events ? error_field(err, "Idempotency-Key", d->key,
+                                "none with a stream, because a stream cannot be resumed; async=1 "
+                                "makes a job, whose events can be followed again")
+                          : identify(body, &d->form, &d->digest, err);
 }
 
 static bool read_drawing(const struct exchange *exchange, void *out, struct error *err) {

@@ -226,7 +226,7 @@ static bool refuse_content(struct task *task, struct error *err) {
     json_decref(task->json);
     task->json = NULL;
     return error_set(err, ERROR_UNSUPPORTED,
-        "a file is kept as the pictures that were in it, and is not given back");
+        "the archive cannot be downloaded: the daemon keeps its pictures, not the archive");
 }
 
 static bool delete_one(struct task *task, struct error *err) {

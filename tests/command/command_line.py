@@ -124,7 +124,7 @@ def names_that_are_taken():
         for names, words in ((["a:b"], "a:b is not allowed; a name of 1 to 255 ASCII characters without a colon"),
                              ([""], "a name of 1 to 255"), (["x" * 256], "a name of 1 to 255"), ([" x"], "a name of 1"),
                              (["\t"], "a name of 1 to 255"), (["\u00e9"], "a name of 1 to 255"),
-                             (["sd15"], "sd15 is not allowed; a name of nothing else: the checkpoint has this name"),
+                             (["sd15"], "sd15 is not allowed; a name that nothing else has: the checkpoint has this name"),
                              (["fake"], "the checkpoint has this name"), (["dall-e-2", "dall-e-2"], "given twice"),
                              (["dall-e-2", "snow"], "an adapter in --lora-dir has this name"),
                              (["old"], "a checkpoint in --model-root has this name"),

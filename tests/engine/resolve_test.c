@@ -253,7 +253,7 @@ static void brackets_become_weights(void) {
     give_prompt(0, "a boat :1.5");
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
     CHECK(r.texts[1].guidance == 1.5 && r.warning_count == 1, "%g", r.texts[1].guidance);
-    CHECK_CONTAINS(r.warnings[0], "prompt: \":1.5\" at its end is the weight of all of it");
+    CHECK_CONTAINS(r.warnings[0], "prompt: \":1.5\" at its end is the weight of the whole prompt");
     resolved_request_finish(&r);
     give_prompt(0, "(a BREAK boat)");
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
@@ -284,7 +284,8 @@ static void what_prompts_cannot_say_is_refused(void) {
     refused(&figures, "long_prompt", "truncate", "\"chunk\" with prompt_syntax");
     give_prompt(0, "a boat: 2");
     request.guidance_scale = 1;
-    refused(&figures, "prompt", "a weight of all of it, at its end", "guidance_scale above 1");
+    refused(
+        &figures, "prompt", "a weight of the whole prompt, at its end", "guidance_scale above 1");
     give_prompt(0, "a boat AND a house");
     request.guidance_scale = 1;
     refused(&figures, "prompt", "AND", "guidance_scale above 1");

@@ -399,9 +399,9 @@ def wrong_requests_say_what_is_wrong(folder):
             ("GET", f"/jobs/{job_id}/nope", 404, "there is no job"),
             ("GET", f"/jobs/{job_id}/nope/events", 404, "there is no job"),
             ("GET", "/jobs//events", 404, "there is no job"),
-            ("POST", f"/jobs/{job_id}", 405, "other methods"), ("POST", "/jobs", 405, "other methods"),
-            ("GET", f"/jobs/{job_id}/cancel", 405, "other methods"),
-            ("GET", "/train", 405, "other methods"),
+            ("POST", f"/jobs/{job_id}", 405, "does not have this method"), ("POST", "/jobs", 405, "does not have this method"),
+            ("GET", f"/jobs/{job_id}/cancel", 405, "does not have this method"),
+            ("GET", "/train", 405, "does not have this method"),
         ]
         for method, path, status, words in table:
             r = d.request(method, path)

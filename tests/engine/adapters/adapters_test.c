@@ -374,7 +374,7 @@ static void a_file_can_be_sent(void) {
     CHECK(!upload("fresh", other, 100, &info), "a file that was cut short is accepted");
     CHECK(!announce_and_upload("fresh", other, 0, 1, &info) && err.code == ERROR_INVALID,
         "a file that is a byte shorter than announced is accepted");
-    CHECK_CONTAINS(err.message, "that were announced");
+    CHECK_CONTAINS(err.message, "of the announced");
     printf("a byte less than was announced: %s\n", err.message);
     float *still = with("sent", 1, NULL, 0);
     CHECK(same_bits(still, sent), "a failed upload changed the version");
@@ -438,7 +438,7 @@ static void one_that_stalls_loses_its_name(void) {
     adapter_info_finish(&info);
     CHECK(!adapter_upload_write(stalled, "5", 1, &err) && err.code == ERROR_CONFLICT, "%s: %s",
         error_code_name(err.code), err.message);
-    CHECK_CONTAINS(err.message, "nothing of this file came for 0.01 s");
+    CHECK_CONTAINS(err.message, "this upload was silent for 0.01 s");
     adapter_upload_abort(stalled);
     /* An upload that another upload has replaced cannot be completed. */
     CHECK(adapter_upload_begin(rig.adapters, "name", 0, &stalled, &err), "%s", err.message);

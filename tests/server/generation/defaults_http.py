@@ -167,7 +167,7 @@ def wrong_files_are_named(folder):
                            capture_output=True, text=True, timeout=120)
         check(r.returncode == 1 and all(word in r.stderr for word in ("latentd.json", *words)),
               f"{text}: {r.returncode} {r.stderr}")
-    for text, words in (("guidance_scale", "FIELD=VALUE"), ("glow=1", "a default can be had for"),
+    for text, words in (("guidance_scale", "FIELD=VALUE"), ("glow=1", "a field that can have a default:"),
                         ("clip_skip=x", "an integer from 0"), ("scheduler=glow", "ddim"),
                         ("scheduler={", "JSON")):
         r = subprocess.run([executable, "serve", "--model", model, "--listen", "127.0.0.1:0", "--default", text],

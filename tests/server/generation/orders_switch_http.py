@@ -116,7 +116,7 @@ def what_was_accepted_is_finished(old, new):
 def one_that_comes_too_late(d, id, old, new):
     d.ask(id, "resume")
     error = d.job(id, 30)["error"]
-    check(error and error["code"] == "conflict" and f"for the model {old}, and {new} is drawn" in error["message"],
+    check(error and error["code"] == "conflict" and f"for the model {old}, but {new} is in use" in error["message"],
           f"the job's error names both checkpoints: {error}")
     d.put(old)
     d.over()
@@ -209,7 +209,7 @@ def it_comes_back_with_another(folder):
         d.process.wait()
     with Switched(folder, OLD) as d:
         errors = [d.job(id, 30)["error"] for id in ids]
-        check(all(e and f"for the model {NEW}, and {OLD} is drawn" in e["message"] for e in errors), f"{errors}")
+        check(all(e and f"for the model {NEW}, but {OLD} is in use" in e["message"] for e in errors), f"{errors}")
         d.put(NEW)
         d.over()
         d.ask(ids[-1], "resume")

@@ -253,7 +253,7 @@ def one_that_stalls_gives_way(d):
         check(wait_until(lambda: d.put("slow", SNOW).status == 201, 60),
               "another upload of the name replaces the stalled one")
         s.sendall(bytes(50))
-        refused(read_responses(s)[0][0], 409, words="another for slow took its turn")
+        refused(read_responses(s)[0][0], 409, words="another upload of slow has replaced it")
     check(d.request("DELETE", "/loras/slow").status == 204,
           "the second upload's adapter is kept")
 

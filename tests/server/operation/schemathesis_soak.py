@@ -21,7 +21,7 @@ EXPLAINED = [
      "bytes that are no picture or archive, numbers past 64 bits, NULs in keys, and AUTOMATIC1111's own words"),
     ("ST204", r"this method takes no body", "a body where HTTP has none is refused before the method is looked at"),
     ("ST201", r" /(sdapi|internal)/", "AUTOMATIC1111 ignores bodies and fields here, and its clients send some"),
-    ("ST101", r"is not given back", "a file's pictures are kept, not the file: 501 says so"),
+    ("ST101", r"cannot be downloaded", "a file's pictures are kept, not the file: 501 says so"),
     ("ST101", r"timeout_s", "a timeout_s near 0 is over before the picture is drawn: 504"),
 ]
 

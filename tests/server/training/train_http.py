@@ -127,7 +127,7 @@ def a_configuration_of_deepspeed_diffusers_is_trained():
     for config, more, words in (
             ({**DEEPSPEED, "zero": 1}, ("--name", "x"), "zero: 1 is not allowed"),
             ({**DEEPSPEED, "wandb": {"enabled": True}}, ("--name", "x"), "wandb.enabled: true is not allowed"),
-            (DEEPSPEED, (), "--name NAME stands beside --deepspeed-config"),
+            (DEEPSPEED, (), "give --name NAME with --deepspeed-config"),
             (DEEPSPEED, ("--name", "x", "--config", "job.json"), "exactly one of --config")):
         p = train_deepspeed(config, *more)
         check(p.returncode != 0 and words in p.stderr, f"{words}: {p.returncode} {p.stderr}")
