@@ -53,7 +53,7 @@ function moreFields() {
         { name: "quality", kind: "integer", label: "Quality", min: 1, max: 100, placeholder: "90",
             help: "of JPEG and WebP" },
         { name: "vae_tiling", kind: "choice", label: "Large pictures", default: "auto",
-            values: [["auto", "whole, if there is the memory"], ["on", "in tiles"], ["off", "always whole"]] },
+            values: [["auto", "whole, if memory suffices"], ["on", "in tiles"], ["off", "always whole"]] },
         { name: "priority", kind: "integer", label: "Priority", default: 0, min: -3, max: 3, slide: [-3, 3, 1] },
         { name: "timeout_s", kind: "number", label: "Give up after", min: 1, placeholder: "never",
             help: "seconds" },
@@ -217,7 +217,7 @@ export function createForm(info, schedulers) {
             if (fields.init_image)
                 known.push("strength", "resize_mode");
             await source.set(null);
-            return [...show(fields), ...(fields.init_image ? ["the picture that it began with"] : []),
+            return [...show(fields), ...(fields.init_image ? ["the start picture"] : []),
                 ...(fields.mask_image ? ["the mask"] : []),
                 ...Object.keys(fields).filter((name) => !known.includes(name)).map((name) => name.replaceAll("_", " "))];
         },
@@ -253,7 +253,7 @@ export function describeParameters(parameters, schedulers, timings) {
     if (parameters.loras?.length)
         list.push(["LoRAs", parameters.loras.map((one) => `${one.name} ${number(one.weight)}`).join(", ")]);
     if (parameters.init_image)
-        list.push(["Begun with", parameters.mask_image ? "a picture and a mask" : "a picture"],
+        list.push(["Start picture", parameters.mask_image ? "a picture and a mask" : "a picture"],
             ["Strength", number(parameters.strength)]);
     if (timings)
         list.push(["Took", `${number(timings.total_s)} s`]);

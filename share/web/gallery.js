@@ -35,7 +35,7 @@ export function createSheet({ prompt, width, height, num_images: count = 1 }) {
         element("figcaption", {}, element("p.said", {}, prompt)));
     const show = (index, url) => {
         if (!places[index].firstChild)
-            places[index].append(element("img.picture", { alt: "The picture so far" }));
+            places[index].append(element("img.picture", { alt: "Preview of the picture" }));
         places[index].firstChild.src = url;
     };
     return { root, show };

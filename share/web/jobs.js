@@ -129,7 +129,7 @@ function createJob(job, useAdapter, onchange) {
             element("h5", {}, `After step ${one.step}` +
                 (one.loss !== undefined && one.loss !== null ? `, loss ${number(one.loss)}` : "")),
             element("ul", {}, ...await Promise.all((one.pictures ?? []).map((picture) =>
-                figure(picture.url, `As it draws after step ${one.step}`, picture.prompt)))))));
+                figure(picture.url, `Drawn after step ${one.step}`, picture.prompt)))))));
         pictures.replaceChildren(...shown);
     }
 

@@ -24,9 +24,9 @@ function weight(label, value, oninput) {
 function about(lora, unet, texts, { change, remove }) {
     const known = [lora.kinds?.join(", "), lora.ranks?.length ? `rank ${lora.ranks.map((one) => one.value).join(", ")}` : "",
         bytes(lora.file_bytes)].filter(Boolean).join(", ");
-    const standing = lora.default_weight === null ? "" : `, drawn with by default at ${number(lora.default_weight)}`;
+    const standing = lora.default_weight === null ? "" : `, used by default at ${number(lora.default_weight)}`;
     const weights = () => ({ default_weight: unet.get(), ...(texts ? { text_encoder_weight: texts.get() } : {}) });
-    const buttons = [button("Draw with it by default", () => change(weights()))];
+    const buttons = [button("Use by default", () => change(weights()))];
     if (lora.default_weight !== null)
         buttons.push(button("Not by default", () => change({ default_weight: null })));
     buttons.push(button("Delete", remove));

@@ -22,7 +22,7 @@ async function waitForModel() {
                 showTrouble("");
                 return info;
             }
-            showTrouble(`The daemon is ${info.state}. The page goes on by itself.`);
+            showTrouble(`The daemon is ${info.state}. The page continues once it is ready.`);
         } catch (error) {
             showTrouble(`${error.message}. Trying again.`);
         }

@@ -90,7 +90,7 @@ function weighByKeys(input, syntax, say) {
         if (syntax.get() === "a1111")
             return;
         syntax.set("a1111");
-        say("Brackets are weights from now on: the prompt's syntax is AUTOMATIC1111's.");
+        say("Brackets now set weights: the prompt syntax is AUTOMATIC1111's.");
     });
 }
 
@@ -164,7 +164,7 @@ export function createPrompts(place, controls) {
     const said = element("p.hint", { role: "status" }), words = element("p");
     place.replaceChildren(...prompts.map((one) => one.root),
         element("div", {}, element("p.hint.keys", {}, element("kbd", {}, "Ctrl"), " ", element("kbd", {}, "↑"), " ",
-            element("kbd", {}, "↓"), " weigh the words at the cursor"), said, words));
+            element("kbd", {}, "↓"), " change the weight of the words at the cursor"), said, words));
     controls.prompt_syntax.root.addEventListener("input", () => { said.textContent = ""; });
     for (const input of inputs)
         weighByKeys(input, controls.prompt_syntax, (text) => { said.textContent = text; });

@@ -153,7 +153,7 @@ def inpaints(d, p):
     changed, kept = p.run(THIRDS, ".easel img", "#viewer img")
     print(f"inpainting: mean difference of {changed:.1f} where the mask was painted, {kept:.1f} elsewhere")
     check(changed > 25 and kept < changed / 3, "only the painted part is drawn anew")
-    check(p.facts()["Begun with"] == "a picture and a mask", f"{p.facts()}")
+    check(p.facts()["Start picture"] == "a picture and a mask", f"{p.facts()}")
     is_accessible(p, "mask")
     p.press_button("Take the picture away")
 

@@ -97,7 +97,7 @@ def settings_of_others(d, p):
     hostile = {"prompt": "<img src=x onerror=document.title='hit'>", "width": 7, "seed": 2**63, "scheduler": "nope",
                "loras": [{"name": "snow", "weight": 1e9}], "init_image": {"bytes": 3}, "steps": 3, "rng": "dice"}
     said = take(p, keep("hostile.png", text_chunk(plain, "latentd", json.dumps(hostile))))
-    for name in ("Width 7", "Seed", "scheduler nope", "LoRA snow", "the picture that it began with", "steps", "Noise"):
+    for name in ("Width 7", "Seed", "scheduler nope", "LoRA snow", "the start picture", "steps", "Noise"):
         check(name in said, f"the page says that {name} cannot be used: {said}")
     check(p.run("return document.title;") == "latentd", "a script in a file's text is not run")
     check(take(p, keep("dumb.png", plain)) == "dumb.png: This file does not say how it was drawn.",
@@ -219,7 +219,7 @@ def keeps_loras(d, p):
     p.press_button("…", "[data-name=copy-3]")
     p.run("""const i = document.querySelector('[data-name=copy-3] [type=number]'); i.value = 0.3;
         i.dispatchEvent(new Event('input', { bubbles: true }));""")
-    p.press_button("Draw with it by default", "[data-name=copy-3]")
+    p.press_button("Use by default", "[data-name=copy-3]")
     p.wait("the default", "document.querySelector('[data-name=copy-3] .about').textContent.includes('by default at 0.3')")
     check(d.get("/loras/copy-3").json()["default_weight"] == 0.3,
           "the daemon has the default weight")
