@@ -126,6 +126,34 @@ static void other_servers_names_are_known(void) {
     image_order_finish(&o);
 }
 
+/* vLLM-Omni's models have two guidances, and its clients may send both. */
+static void true_cfg_scale_is_the_guidance_scale(void) {
+    static const struct {
+        const char *fields;
+        double scale;
+        bool is_left;
+    } rows[] = {
+        { "\"true_cfg_scale\": 5.5", 5.5, false },
+        { "\"true_cfg_scale\": 3, \"guidance_scale\": 7", 7, true },
+        { "\"guidance_scale\": 7, \"true_cfg_scale\": 3", 7, true },
+        { "\"guidance_scale\": 7, \"true_cfg_scale\": 7", 7, false },
+        { "\"guidance_scale\": null, \"true_cfg_scale\": 3", 3, false },
+        { "\"guidance_scale\": 7, \"true_cfg_scale\": null", 7, false },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[128];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", %s}", rows[i].fields);
+        CHECK(parse(body, &o, &err), "%s: %s", rows[i].fields, err.message);
+        CHECK(o.request.guidance_scale == rows[i].scale && o.request.guidance_scale_given,
+            "%s: guidance_scale is %g", rows[i].fields, o.request.guidance_scale);
+        CHECK(o.leaves_true_cfg_scale == rows[i].is_left, "%s: a warning: %d", rows[i].fields,
+            o.leaves_true_cfg_scale);
+        image_order_finish(&o);
+    }
+}
+
 /* The openai package sends None as null; null must mean the same as a field left out. So do fields
  * that do not exist, or not on this route: other clients send whole models of theirs. */
 static void null_is_the_default(void) {
@@ -232,7 +260,8 @@ static const struct {
     { "\"step\": 9, \"num_inference_steps\": 9", "step", "invalid_value", "two names" },
     { "\"step\": 9, \"quality\": \"high\"", "quality", "invalid_value", "num_inference_steps" },
     { "\"generator_device\": \"musa\"", "generator_device", "invalid_value", "\"cuda\"" },
-    { "\"true_cfg_scale\": 4", "true_cfg_scale", "unknown_parameter", "no such field" },
+    { "\"true_cfg_scale\": 101", "true_cfg_scale", "invalid_value", "0 to 100" },
+    { "\"enable_teacache\": true", "enable_teacache", "unknown_parameter", "no such field" },
     { "\"scheduler\": {\"name\": \"ddim\", \"eta\": 2}", "scheduler.eta", "invalid_value",
         "0 to 1" },
     { "\"num_inference_steps\": 0", "num_inference_steps", "invalid_value", "1 to 1000" },
@@ -546,6 +575,7 @@ int main(void) {
     served_names_are_the_model();
     the_models_name_decides_what_is_answered();
     other_servers_names_are_known();
+    true_cfg_scale_is_the_guidance_scale();
     null_is_the_default();
     qualities_are_steps_and_formats_have_a_compression();
     wrong_fields_are_named();
