@@ -1,5 +1,5 @@
 """Many clients at once, some of which stop in the middle of a request or leave. Checks that the
-others are served soon, and what the daemon waits for when it is told to stop. usage: crowd.py
+others are served soon, and what the daemon waits for when it is told to stop. usage: many_clients.py
 EXECUTABLE"""
 import os
 import resource
