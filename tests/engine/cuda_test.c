@@ -8,7 +8,7 @@
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 #include "tests/engine/adapters/adapter_rig.h"
-#include "tests/engine/company.h"
+#include "tests/engine/drawn_together.h"
 #include "tests/engine/open_pipeline.h"
 #include "tests/models/small/small_folder.h"
 
@@ -173,7 +173,7 @@ static void bf16_rounds_and_replays_nothing_else(void) {
 
 /* Requests that share calls, and join and leave while others are drawn, draw the same bits as each
  * alone. */
-static void company(void) {
+static void drawn_together(void) {
     static const struct small_folder small = {
         .latent_channels = 4, .vae_blocks = 4, .sample_size = 8
     };
@@ -187,15 +187,15 @@ static void company(void) {
     rig_put(&rig, "c", RIG_LOHA, 2, "attn", 3);
     snprintf(path, sizeof(path), "%s/small", rig.root);
     small_folder_write(path, &small);
-    const struct company four = { .model = path,
+    const struct drawn_together four = { .model = path,
         .loras = rig.loras,
         .device = DEVICE_CUDA,
         .dtype = DTYPE_BF16,
         .requests = 4,
         .latents_only = true,
         .seed = 3 }; /* with this seed requests share calls, one with edited texts and AND */
-    CHECK(company_same_bits(&four, max_rows, 2),
-        "some request is drawn differently in company: see above");
+    CHECK(drawn_together_same_bits(&four, max_rows, 2),
+        "some request is drawn differently together with others: see above");
     rig_remove(&rig);
 }
 
@@ -249,7 +249,7 @@ int main(int argc, char **argv) {
     f32_is_the_cpus();
     if (strcmp(argv[2], "full") == 0)
         bf16_rounds_and_replays_nothing_else();
-    company();
+    drawn_together();
     faults();
     loss();
     return check_done();

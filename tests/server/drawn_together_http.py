@@ -1,6 +1,6 @@
 """Requests that are drawn at the same time give the same bits as each alone, on the bundled
 checkpoint. They differ in prompts, text lengths, sizes, step counts, schedulers, guidance,
-priorities, adapters and starting pictures, with or without masks. usage: company_http.py
+priorities, adapters and starting pictures, with or without masks. usage: drawn_together_http.py
 EXECUTABLE MODEL [REQUESTS [SEED [DTYPE...]]] (scripts/soak: 1,000)"""
 import queue
 import random
@@ -105,7 +105,7 @@ def figure(d, name):
     raise SystemExit(f"no {name}")
 
 
-def company(executable, model, dtype, count, seed):
+def drawn_together(executable, model, dtype, count, seed):
     with tempfile.TemporaryDirectory() as folder:
         for name, number in (("snow", 1), ("ink", 2)):
             with open(f"{folder}/{name}.safetensors", "wb") as f:
@@ -138,5 +138,5 @@ def company(executable, model, dtype, count, seed):
 if __name__ == "__main__":
     number = int(sys.argv[3]) if len(sys.argv) > 3 else 24
     for dtype in sys.argv[5:] or ("f32", "bf16"):
-        company(sys.argv[1], sys.argv[2], dtype, number, sys.argv[4] if len(sys.argv) > 4 else "1")
+        drawn_together(sys.argv[1], sys.argv[2], dtype, number, sys.argv[4] if len(sys.argv) > 4 else "1")
     done()
