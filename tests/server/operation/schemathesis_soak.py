@@ -17,7 +17,7 @@ EXPLAINED = [
     ("ST202", r"is not a plain path and query", "a segment . or .., which schemas cannot exclude"),
     ("ST202", r"is not allowed|there is no such field|is missing|not JSON",
      "rules between fields, pictures and names, which schemas do not say; the refusal names the field"),
-    ("ST202", r"Sampler not found|Invalid encoded image|the archive |too big integer|NUL byte",
+    ("ST202", r"Sampler not found|Invalid encoded image|the archive |too big (?:negative )?integer|NUL byte",
      "bytes that are no picture or archive, numbers past 64 bits, NULs in keys, and AUTOMATIC1111's own words"),
     ("ST204", r"this method takes no body", "a body where HTTP has none is refused before the method is looked at"),
     ("ST201", r" /(sdapi|internal)/", "AUTOMATIC1111 ignores bodies and fields here, and its clients send some"),
