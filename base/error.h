@@ -35,7 +35,7 @@ enum error_code {
     ERROR_INTERNAL,    /* a bug of ours: 500 */
 };
 
-#define ERROR_ALLOWED_BYTES 512 /* fits all schedulers' names, or one's options */
+#define ERROR_ALLOWED_BYTES 512 /* room for all schedulers' names, or one's options */
 
 struct error {
     enum error_code code;

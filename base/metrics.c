@@ -200,7 +200,7 @@ static void put_label_value(FILE *out, const char *text) {
 
 static void put_loras(FILE *out) {
     metrics_put_head(out, "latentd_lora_requests_total",
-        "Requests that used an adapter, by its name.", "counter");
+        "Requests that used an adapter, by the adapter's name.", "counter");
     for (int i = 0; i < METRICS_LORAS_MAX; i++) {
         const char *name = atomic_load_explicit(&loras.names[i], memory_order_acquire);
         if (!name)
@@ -211,7 +211,7 @@ static void put_loras(FILE *out) {
             out, "\"} %" PRIu64 "\n", atomic_load_explicit(&loras.counts[i], memory_order_relaxed));
     }
     metrics_put_head(out, "latentd_lora_requests_other_total",
-        "Requests that used an adapter that has no series of its own.", "counter");
+        "Requests that used adapters without a series of their own.", "counter");
     fprintf(out, "latentd_lora_requests_other_total %" PRIu64 "\n",
         atomic_load_explicit(&loras.counts[METRICS_LORAS_MAX], memory_order_relaxed));
 }

@@ -34,13 +34,14 @@
  * MINUTES has wider buckets, for what takes as long as a picture. The series of job states are in
  * the order of enum job_state. */
 #define METRICS(X)                                                                                 \
-    METRICS_OF_DIALECT(X, native, "Accepted requests, by how they ended.")                         \
+    METRICS_OF_DIALECT(                                                                            \
+        X, native, "Accepted requests for pictures that have ended, by API and outcome.")          \
     METRICS_OF_DIALECT(X, a1111, "")                                                               \
     METRICS_OF_DIALECT(X, openai, "")                                                              \
     METRICS_OF_DIALECT(X, huggingface, "")                                                         \
     METRICS_OF_DIALECT(X, job, "")                                                                 \
     X(rejected_total_invalid, COUNTER, "latentd_rejected_total", "reason=\"invalid\"",             \
-        "HTTP requests that were refused, by reason.")                                             \
+        "Refused HTTP requests, by reason.")                                                       \
     X(rejected_total_unauthorized, COUNTER, "latentd_rejected_total", "reason=\"unauthorized\"",   \
         "")                                                                                        \
     X(rejected_total_forbidden, COUNTER, "latentd_rejected_total", "reason=\"forbidden\"", "")     \
@@ -55,15 +56,18 @@
     X(rejected_total_disk_full, COUNTER, "latentd_rejected_total", "reason=\"disk_full\"", "")     \
     X(rejected_total_other, COUNTER, "latentd_rejected_total", "reason=\"other\"", "")             \
     X(cancelled_total_waiting, COUNTER, "latentd_cancelled_total", "phase=\"waiting\"",            \
-        "Requests whose client left or whose time ran out, by where they were.")                   \
+        "Requests that ended early by a cancel, a client that left or a time limit, by phase.")    \
     X(cancelled_total_drawing, COUNTER, "latentd_cancelled_total", "phase=\"drawing\"", "")        \
-    X(requests_running, GAUGE, "latentd_requests_running", "", "Requests being drawn.")            \
-    X(requests_waiting, GAUGE, "latentd_requests_waiting", "", "Requests waiting to be drawn.")    \
-    X(queue_seconds, MINUTES, "latentd_queue_seconds", "", "From admission to the first work.")    \
+    X(requests_running, GAUGE, "latentd_requests_running", "",                                     \
+        "Requests that are being drawn now.")                                                      \
+    X(requests_waiting, GAUGE, "latentd_requests_waiting", "",                                     \
+        "Accepted requests that have not been started yet.")                                       \
+    X(queue_seconds, MINUTES, "latentd_queue_seconds", "",                                         \
+        "Time a request waited, from its acceptance to its start.")                                \
     X(request_seconds, MINUTES, "latentd_request_seconds", "",                                     \
-        "From admission to the last picture.")                                                     \
+        "Time a request took, from its acceptance to its last picture.")                           \
     X(step_seconds_1, SECONDS, "latentd_step_seconds", "rows=\"1\"",                               \
-        "One call of the UNet, by its rows.")                                                      \
+        "Duration of one call of the UNet, by the number of rows in the call.")                    \
     X(step_seconds_2, SECONDS, "latentd_step_seconds", "rows=\"2\"", "")                           \
     X(step_seconds_4, SECONDS, "latentd_step_seconds", "rows=\"3-4\"", "")                         \
     X(step_seconds_8, SECONDS, "latentd_step_seconds", "rows=\"5-8\"", "")                         \
@@ -71,27 +75,30 @@
     X(step_seconds_more, SECONDS, "latentd_step_seconds", "rows=\"17-\"", "")                      \
     X(unet_calls_total, COUNTER, "latentd_unet_calls_total", "", "Calls of the UNet.")             \
     X(unet_rows_total, COUNTER, "latentd_unet_rows_total", "",                                     \
-        "Rows of those calls: a picture has two, or one if it is not guided.")                     \
+        "Rows in all calls of the UNet. A picture has one row, two with guidance, and one for "    \
+        "each AND.")                                                                               \
     X(batch_distinct_loras, COUNTS, "latentd_batch_distinct_loras", "",                            \
-        "Different adapters in one call of the UNet.")                                             \
-    X(steps_total, COUNTER, "latentd_steps_total", "", "Steps of single pictures.")                \
+        "Number of different adapters in one call of the UNet.")                                   \
+    X(steps_total, COUNTER, "latentd_steps_total", "",                                             \
+        "Denoising steps, counted for each picture separately.")                                   \
     X(images_total, COUNTER, "latentd_images_total", "", "Finished pictures.")                     \
     X(text_encoder_seconds, SECONDS, "latentd_text_encoder_seconds", "",                           \
-        "The text encoder, a request at a time.")                                                  \
+        "Time to encode the texts of one picture, or to find them in the cache.")                  \
     X(text_cache_hits_total, COUNTER, "latentd_text_cache_hits_total", "",                         \
-        "Texts that were found encoded.")                                                          \
+        "Texts whose encoding was in the cache.")                                                  \
     X(text_cache_misses_total, COUNTER, "latentd_text_cache_misses_total", "",                     \
-        "Texts that had to be encoded.")                                                           \
+        "Texts whose encoding was not in the cache and was computed.")                             \
     X(text_cache_bytes, GAUGE, "latentd_text_cache_bytes", "",                                     \
-        "Memory of the encoded texts kept.")                                                       \
-    X(vae_seconds, SECONDS, "latentd_vae_seconds", "", "Decoding one picture.")                    \
-    X(png_seconds, SECONDS, "latentd_png_seconds", "", "Making one answer's PNGs and JSON.")       \
-    X(lora_loaded, GAUGE, "latentd_lora_loaded", "", "Adapters in memory.")                        \
+        "Memory of the encoded texts in the cache.")                                               \
+    X(vae_seconds, SECONDS, "latentd_vae_seconds", "", "Time to decode one picture by the VAE.")   \
+    X(png_seconds, SECONDS, "latentd_png_seconds", "",                                             \
+        "Time to encode the picture files and the JSON of one answer.")                            \
+    X(lora_loaded, GAUGE, "latentd_lora_loaded", "", "Adapters that are loaded into memory.")      \
     X(lora_bytes, GAUGE, "latentd_lora_bytes", "",                                                 \
-        "Memory of the adapters and what is made of them.")                                        \
+        "Memory of the loaded adapters and of the weights computed from them.")                    \
     X(lora_load_seconds, MINUTES, "latentd_lora_load_seconds", "",                                 \
-        "From an adapter's last byte until it can be used.")                                       \
-    X(jobs_queued, GAUGE, "latentd_jobs", "state=\"queued\"", "Jobs, by their state.")             \
+        "Time from the last byte of an adapter's file until the adapter can be used.")             \
+    X(jobs_queued, GAUGE, "latentd_jobs", "state=\"queued\"", "Stored jobs, by state.")            \
     X(jobs_running, GAUGE, "latentd_jobs", "state=\"running\"", "")                                \
     X(jobs_paused, GAUGE, "latentd_jobs", "state=\"paused\"", "")                                  \
     X(jobs_succeeded, GAUGE, "latentd_jobs", "state=\"succeeded\"", "")                            \
@@ -99,38 +106,41 @@
     X(jobs_cancelled, GAUGE, "latentd_jobs", "state=\"cancelled\"", "")                            \
     X(jobs_accepted_total, COUNTER, "latentd_jobs_accepted_total", "", "Jobs that were accepted.") \
     X(jobs_ended_total_succeeded, COUNTER, "latentd_jobs_ended_total", "state=\"succeeded\"",      \
-        "Jobs that ended, by their last state.")                                                   \
+        "Jobs that have ended, by final state.")                                                   \
     X(jobs_ended_total_failed, COUNTER, "latentd_jobs_ended_total", "state=\"failed\"", "")        \
     X(jobs_ended_total_cancelled, COUNTER, "latentd_jobs_ended_total", "state=\"cancelled\"", "")  \
     X(train_jobs_queued, GAUGE, "latentd_train_jobs", "state=\"queued\"",                          \
-        "Training jobs, by their state.")                                                          \
+        "Stored training jobs, by state.")                                                         \
     X(train_jobs_running, GAUGE, "latentd_train_jobs", "state=\"running\"", "")                    \
     X(train_jobs_paused, GAUGE, "latentd_train_jobs", "state=\"paused\"", "")                      \
     X(train_jobs_succeeded, GAUGE, "latentd_train_jobs", "state=\"succeeded\"", "")                \
     X(train_jobs_failed, GAUGE, "latentd_train_jobs", "state=\"failed\"", "")                      \
     X(train_jobs_cancelled, GAUGE, "latentd_train_jobs", "state=\"cancelled\"", "")                \
-    X(train_steps_total, COUNTER, "latentd_train_steps_total", "", "Steps of training.")           \
+    X(train_steps_total, COUNTER, "latentd_train_steps_total", "",                                 \
+        "Training steps that were completed.")                                                     \
     X(train_step_seconds, MINUTES, "latentd_train_step_seconds", "",                               \
-        "One step of training, including the time it waited for requests.")                        \
+        "Duration of one training step, including the time it waited for requests.")               \
     X(train_preempted_total, COUNTER, "latentd_train_preempted_total", "",                         \
-        "Times that training stepped aside for requests.")                                         \
-    X(train_loss, REAL, "latentd_train_loss", "", "The loss of the last step of training.")        \
-    X(job_watchers, GAUGE, "latentd_job_watchers", "", "Clients that wait for news of jobs.")      \
+        "How often training was interrupted to draw requests.")                                    \
+    X(train_loss, REAL, "latentd_train_loss", "", "Loss of the latest training step.")             \
+    X(job_watchers, GAUGE, "latentd_job_watchers", "",                                             \
+        "Clients that wait for the end or the events of a job.")                                   \
     X(gpu_memory_bytes_total, GAUGE, "latentd_gpu_memory_bytes", "kind=\"total\"",                 \
-        "Memory of the accelerator.")                                                              \
+        "Memory of the GPU, by kind.")                                                             \
     X(gpu_memory_bytes_free, GAUGE, "latentd_gpu_memory_bytes", "kind=\"free\"", "")               \
     X(gpu_memory_bytes_weights, GAUGE, "latentd_gpu_memory_bytes", "kind=\"weights\"", "")         \
     X(gpu_memory_bytes_activations, GAUGE, "latentd_gpu_memory_bytes", "kind=\"activations\"", "") \
     X(process_start_time_seconds, REAL, "process_start_time_seconds", "",                          \
-        "When this process began, in seconds since 1970.")                                         \
+        "Start time of the process, in seconds since 1970.")                                       \
     X(process_cpu_seconds_total, REAL_COUNTER, "process_cpu_seconds_total", "",                    \
-        "Time that the processors worked for this process.")                                       \
+        "Processor time used by the process, in user and system mode.")                            \
     X(process_resident_memory_bytes, GAUGE, "process_resident_memory_bytes", "",                   \
-        "Memory of this process that is resident.")                                                \
+        "Resident memory of the process.")                                                         \
     X(process_virtual_memory_bytes, GAUGE, "process_virtual_memory_bytes", "",                     \
-        "Address space of this process.")                                                          \
-    X(process_open_fds, GAUGE, "process_open_fds", "", "Files, sockets and pipes that are open.")  \
-    X(process_max_fds, GAUGE, "process_max_fds", "", "How many of them may be open.")
+        "Virtual memory of the process.")                                                          \
+    X(process_open_fds, GAUGE, "process_open_fds", "",                                             \
+        "File descriptors that the process has open.")                                             \
+    X(process_max_fds, GAUGE, "process_max_fds", "", "Limit of open file descriptors.")
 
 enum metric {
 #define METRIC_ENUMERATOR(symbol, kind, family, label, help) METRIC_##symbol,

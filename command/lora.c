@@ -159,8 +159,8 @@ int lora_main(int argc, char **argv) {
     int status = 0;
     const enum option_form asks_help = argc > 1 ? options_form_asked(argv[1]) : OPTION_FORM_NONE;
     if (!asks_help && (argc < 2 || strcmp(argv[1], "merge") != 0)) {
-        error_set(&err, ERROR_INVALID, "%s%s; \"latentd lora merge\" is what there is",
-            argc < 2 ? "what is to be done is missing" : "there is no latentd lora ",
+        error_set(&err, ERROR_INVALID, "%s%s; the only command is \"latentd lora merge\"",
+            argc < 2 ? "the command is missing" : "there is no latentd lora ",
             argc < 2 ? "" : argv[1]);
         return options_usage_error("lora", &err);
     }

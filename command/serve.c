@@ -326,7 +326,7 @@ static bool read_served_names(
                 owner = "it is given twice";
         if (owner) {
             char allowed[96];
-            snprintf(allowed, sizeof(allowed), "a name of nothing else: %s", owner);
+            snprintf(allowed, sizeof(allowed), "a name that nothing else has: %s", owner);
             return options_refuse(option, name, allowed, err);
         }
         settings->served_names[i] = name;

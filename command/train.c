@@ -115,8 +115,7 @@ static bool is_said_once(const struct train_run *run, struct error *err) {
             "give exactly one of --config JOB.json and --deepspeed-config CFG.json");
     return !run->name == !run->deepspeed_path ||
            error_set(err, ERROR_INVALID,
-               "--name NAME stands beside --deepspeed-config, which says no name, and nowhere "
-               "else");
+               "give --name NAME with --deepspeed-config, which contains no name, and only there");
 }
 
 static void on_step(void *user, const struct train_record *record, int64_t steps) {

@@ -1,5 +1,5 @@
 /* Decodes WebP with libwebp, lossy and lossless, with its defaults, as Pillow does. An animation is
- * refused: a picture is wanted, and which one of its pictures nobody can say. */
+ * refused, because nothing says which of its pictures to use. */
 #include "pictures/formats.h"
 
 #include "pictures/jpeg/exif.h"
@@ -10,8 +10,7 @@
 #define CHUNKS_AT 12 /* after "RIFF", size, "WEBP" */
 #define CHUNK_BYTES 8
 /* A lossless picture has a set of Huffman tables for each kind of block of 4x4 pixels or more. A
- * set takes up to this many bytes; there are at most as many sets as blocks, and as 16 bits tell
- * apart. */
+ * set takes up to this many bytes. There are at most as many sets as blocks, and at most 65,536. */
 #define HUFFMAN_SET_BYTES ((size_t)21 << 10)
 #define HUFFMAN_SETS_MAX ((size_t)1 << 16)
 

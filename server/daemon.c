@@ -360,8 +360,9 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
         *answered = respond_refusal(
             exchange, 404, "not_found", "there is no such path here", NULL, false);
     else if (!exchange->method)
-        *answered = respond_refusal(
-            exchange, 405, "method_not_allowed", "this path has other methods", allow, false);
+        *answered = respond_refusal(exchange, 405, "method_not_allowed",
+            "this path does not have this method; the header Allow lists those it has", allow,
+            false);
     else if (exchange->method->content_types &&
              !route_takes(exchange->method, exchange_header(exchange, "Content-Type")))
         *answered = refuse_type(exchange);

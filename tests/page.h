@@ -24,7 +24,8 @@ static void page_table(const char *path, const char *marker, const char *table, 
         fclose(file);
     } else if (at) {
         CHECK(strcmp(at + strlen(marker), table) == 0,
-            "%s is not what the fields are: run this test with %s --write", path, path);
+            "the table of %s differs from the code's fields: run this test with %s --write", path,
+            path);
     }
     free(page);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define DIGITS_MIN 8 /* fewer reveal nothing, and words such as latentd_data have some */
+#define DIGITS_MIN 8 /* fewer reveal nothing, and words such as latentd_data have some digits */
 
 static const char *const names[] = { "key", "api_key", "api-key", "apikey", "x-api-key", "token",
     "api_token", "access_token", "auth_token", "auth", "authorization", "bearer", "password",

@@ -326,7 +326,7 @@ static bool on_fault(struct tune *t, struct worker *w, struct tune_problem *p,
 
 static void on_answer(struct tune_problem *p, struct tune_candidate *c, const char *line) {
     double us, error, flops;
-    char why[256] = "it says nothing of use";
+    char why[256] = "its answer cannot be understood";
     if (sscanf(line, "right\t%lf\t%lf\t%lf", &us, &error, &flops) == 3) {
         c->state = TUNE_RIGHT;
         c->us = us;

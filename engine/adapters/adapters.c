@@ -288,7 +288,7 @@ bool adapters_may_add(
     if (!other[0])
         return true;
     error_field(err, param, name,
-        "a name that differs from \"%s\", which is there, in more than case and the form of its "
+        "a name that differs from the existing \"%s\" in more than case and the form of its "
         "accents",
         other);
     if (err)

@@ -163,7 +163,8 @@ bool adapters_list(struct adapters *adapters, struct adapters_listing *out, stru
     __attribute__((warn_unused_result));
 void adapters_listing_finish(struct adapters_listing *listing);
 
-/* ERROR_NOT_FOUND if there is no such name; a last part alone is none here. */
+/* ERROR_NOT_FOUND if there is no such name. Here `name` must be the whole name: its last part alone
+ * is not found. */
 bool adapters_describe(struct adapters *adapters, const char *name, struct adapter_info *out,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -91,8 +91,9 @@ bool adapters_unload(struct adapters *adapters, const char *name, struct error *
     if (!ok)
         no_such_name(name, err);
     else if (entry->is_default || entry->pinned)
-        ok = error_set(err, ERROR_CONFLICT, "%s is %s, which keeps it loaded: take that away first",
-            name, entry->pinned ? "pinned" : "a default");
+        ok = error_set(err, ERROR_CONFLICT,
+            "%s is %s and therefore stays loaded: change that first", name,
+            entry->pinned ? "pinned" : "a default");
     else
         entry_unload(adapters, entry);
     work_end(adapters);

@@ -194,7 +194,7 @@ bool folder_keep(const struct adapters *adapters, int fd, const char *temporary,
     const int parent = open_parent(adapters, file, true, &last);
     if (parent < 0 && (errno == ENOTDIR || errno == ELOOP))
         return error_field(err, "name", name,
-            "a name whose folders are folders: one of its parts is a file or a symbolic link");
+            "a name whose folders can be made: one of its parts is a file or a symbolic link");
     if (parent < 0 || renameat(adapters->folder, temporary, parent, last) != 0) {
         error_set(err, error_code_of_write(errno), "cannot put a file in the place of %s: %s", file,
             strerror(errno));

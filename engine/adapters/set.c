@@ -292,7 +292,7 @@ static bool load_version(
     const char *name = set->uses[i].name;
     struct adapter_entry *entry = entry_find(adapters, name);
     if (!entry)
-        error_set(err, ERROR_INVALID, "it was removed just now");
+        error_set(err, ERROR_INVALID, "the adapter was removed a moment ago");
     if (!entry || (!is_idle(&set->uses[i]) && !entry->version && !entry_load(adapters, entry, err)))
         return blame(asked, name, err);
     pthread_mutex_lock(&adapters->lock);

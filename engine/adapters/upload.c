@@ -60,8 +60,8 @@ static bool enter(struct adapter_upload *upload, struct error *err) {
     }
     pthread_mutex_unlock(&adapters->lock);
     return !taken || error_set(err, ERROR_CONFLICT,
-                         "another file for %s is being sent: wait until it is there, or nothing of "
-                         "it has come for %g s",
+                         "another upload of %s is in progress: wait until it has ended, or was "
+                         "silent for %g s",
                          upload->name, patience);
 }
 
@@ -74,9 +74,10 @@ static bool keeps_name(struct adapter_upload *upload, bool ending, struct error 
     upload->ending = ending;
     const bool passed = upload->passed;
     pthread_mutex_unlock(&adapters->lock);
-    return !passed || error_set(err, ERROR_CONFLICT,
-                          "nothing of this file came for %g s, and another for %s took its turn",
-                          patience_s(adapters), upload->name);
+    return !passed ||
+           error_set(err, ERROR_CONFLICT,
+               "this upload was silent for %g s, and another upload of %s has replaced it",
+               patience_s(adapters), upload->name);
 }
 
 static void leave(struct adapter_upload *upload) {
@@ -135,7 +136,7 @@ bool adapter_upload_write(
     if (upload->written > ADAPTER_FILE_MAX_BYTES)
         return too_large(upload->written, err);
     if (upload->announced && upload->written > upload->announced)
-        return error_set(err, ERROR_INVALID, "more than the %llu bytes came that were announced",
+        return error_set(err, ERROR_INVALID, "more than the announced %llu bytes came",
             (unsigned long long)upload->announced);
     if (!upload->is_own && !disk_room_grow(upload->fd, upload->written, upload->announced,
                                &upload->taken, upload->name, err))
@@ -193,7 +194,7 @@ bool adapter_upload_end(
     struct adapter_upload *upload, struct adapter_info *info, struct error *err) {
     struct adapters *adapters = upload->adapters;
     bool ok = upload->announced == 0 || upload->written == upload->announced ||
-              error_set(err, ERROR_INVALID, "%llu of the %llu bytes came that were announced",
+              error_set(err, ERROR_INVALID, "only %llu of the announced %llu bytes came",
                   (unsigned long long)upload->written, (unsigned long long)upload->announced);
     ok = ok && keeps_name(upload, true, err);
     if (ok) {

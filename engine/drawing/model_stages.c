@@ -532,7 +532,8 @@ static bool create_slab(struct model_stages *m, const struct resolved_request *r
         m, r, r->images < call ? r->images : call, longest_text(r), most_parts(r));
     struct slab *slab = free_slab(m);
     if (!slab)
-        return error_set(err, ERROR_NO_MEMORY, "pictures of %d sizes are on their way", SIZES_MAX);
+        return error_set(
+            err, ERROR_NO_MEMORY, "pictures of %d different sizes are in progress", SIZES_MAX);
     while (!create_sampler(m, &size, &slab->arena, &slab->sampler, err))
         if (err->code != ERROR_NO_MEMORY || !drop_idle(m))
             return false;
@@ -580,7 +581,7 @@ static bool grow_slab(struct model_stages *m, struct slab *slab, const struct re
         m, r, images < most ? images : most, slab->sampler.size.tokens, slab->sampler.size.parts);
     if (size.images <= slab->sampler.size.images)
         return error_set(
-            err, ERROR_NO_MEMORY, "%d pictures of this size are on their way", size.images);
+            err, ERROR_NO_MEMORY, "%d pictures of this size are in progress", size.images);
     return resize_slab(m, slab, &size, err);
 }
 

@@ -469,7 +469,7 @@ static void combine_parts(
 }
 
 /* guided = the prompt's parts, combined with guidance_scale. With several parts, guidance_rescale
- * takes what they give with a guidance_scale of 1 for the conditional output. */
+ * uses as the conditional output what the parts give with a guidance_scale of 1. */
 static void guide(const struct tick *t, const struct run *run) {
     struct tensor output = call_rows(&t->s->guided, run);
     struct tensor conditional = conditional_rows(t, &t->s->predicted, run, 0);

@@ -43,8 +43,9 @@ struct image {
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
     int parts;                               /* of the prompt; 1 if not guided */
     double part_weights[PROMPT_PARTS_MAX];   /* [parts], if guided: factors for guidance_scale */
-    /* The tokens of each text, and for its owner's use which variant of it is encoded; -1: none.
-     * The first is the text without guidance (if guided), then come the parts. */
+    /* The number of tokens of each text. text_variants is for the image's owner: which variant of
+     * the text is encoded; -1: none. The first text is the one without guidance (if guided), then
+     * come the parts. */
     int text_tokens[IMAGE_TEXTS_MAX], text_variants[IMAGE_TEXTS_MAX];
     /* [c][height][width], host. The next tick writes here its prediction of the final latents.
      * NULL: no preview is wanted. */

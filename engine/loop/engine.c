@@ -688,9 +688,8 @@ static bool check_model(
         return true;
     if ((s->state == SWITCH_LOADING || s->state == SWITCH_DRAINING) && strcmp(asked, s->name) == 0)
         return error_set(err, ERROR_UNAVAILABLE, "model: %.200s is being loaded: try again", asked);
-    return error_field(err, "model", asked, "\"%.200s\", which is drawn with now%s",
-        name ? name : "",
-        engine->model_root ? "; PUT /model switches to another of GET /models" : "");
+    return error_field(err, "model", asked, "\"%.200s\", the model in use%s", name ? name : "",
+        engine->model_root ? "; PUT /model switches to another one of GET /models" : "");
 }
 
 /* Returns the current model, held until engine_release_request. Returns NULL and sets the error if

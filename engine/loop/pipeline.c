@@ -47,7 +47,7 @@ static bool get_watched(void *user, const char *name, int rank, const int64_t *s
     const struct watched *w = user;
     const double fraction = (double)++*w->loaded / (double)(w->tensors + 1);
     if (w->options->loading && !w->options->loading(fraction > 1 ? 1 : fraction, w->options->user))
-        return error_set(err, ERROR_CANCELLED, "loading was given up");
+        return error_set(err, ERROR_CANCELLED, "loading was cancelled");
     return w->from.get(w->from.user, name, rank, shape, out, err);
 }
 
@@ -108,7 +108,7 @@ static bool open_checkpoint(
     const bool has = checkpoint_has_safety_checker(*c);
     if (options->safety_checker == CHOICE_ON && !has)
         return error_set(err, ERROR_NOT_FOUND,
-            "%s: it has no safety checker, without which --safety-checker on does not draw",
+            "%s: it has no safety checker, which --safety-checker on requires",
             options->model_path);
     p->info.checks_safety = has && options->safety_checker != CHOICE_OFF;
     return !p->info.checks_safety || checkpoint_open_safety_checker(*c, err) ||
@@ -124,8 +124,8 @@ static bool check_match(const struct pipeline *p, struct error *err) {
     if ((unet->in_channels != latent && unet->in_channels != 2 * latent + 1) ||
         unet->out_channels != latent)
         return error_set(err, ERROR_UNSUPPORTED,
-            "unet: it takes %d channels and gives %d, where the VAE's latents have %d: it would "
-            "take %d, or %d to inpaint",
+            "unet: it has %d input and %d output channels, but the VAE's latents have %d: the "
+            "input must have %d, or %d for inpainting",
             unet->in_channels, unet->out_channels, latent, latent, 2 * latent + 1);
     if (vae->in_channels != 3)
         return error_set(err, ERROR_UNSUPPORTED,

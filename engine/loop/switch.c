@@ -183,7 +183,7 @@ struct engine_model *engine_hold_model(
     }
     pthread_mutex_unlock(&engine->lock);
     if (!model)
-        error_set(err, ERROR_UNAVAILABLE, "no checkpoint is loaded, or it is about to go");
+        error_set(err, ERROR_UNAVAILABLE, "no checkpoint is loaded, or it is about to be unloaded");
     return model;
 }
 
@@ -441,7 +441,7 @@ static void conclude(struct engine *engine, const struct error *err) {
     if (err)
         log_warning("the model %s could not be loaded: %s", said.name, err->message);
     else
-        log_info("drawing with %s, %.1f s after it was asked for", said.name, said.took_s);
+        log_info("drawing with %s, %.1f s after the switch was requested", said.name, said.took_s);
     while (waiters) {
         struct switch_waiter *waiter = waiters;
         waiters = waiter->next;
@@ -539,14 +539,14 @@ static bool decide(struct engine *engine, const struct pipeline_size *size,
         return true;
     if (needed - left->bytes > old)
         return error_set(err, ERROR_NO_MEMORY,
-            "%s takes %llu MiB, and %zu MiB are available, or %llu MiB without the model that is "
-            "drawn with%s%s",
+            "%s takes %llu MiB, and %zu MiB are available, or %llu MiB without the model in "
+            "use%s%s",
             s->name, (unsigned long long)(needed >> 20), left->bytes >> 20,
             (unsigned long long)((left->bytes + old) >> 20), *left->why ? ": " : "", left->why);
     return current->jobs == 0 ||
            error_set(err, ERROR_CONFLICT,
-               "%s takes %llu MiB and %zu MiB are available, so the model that is drawn with would "
-               "have to go first, which %s needs: wait until it is done, or cancel it",
+               "%s takes %llu MiB and %zu MiB are available, so the model in use would have to be "
+               "unloaded first, but it is needed by %s: wait until that has ended, or cancel it",
                s->name, (unsigned long long)(needed >> 20), left->bytes >> 20, current->holder);
 }
 

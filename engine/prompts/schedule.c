@@ -79,8 +79,8 @@ static bool read_when(const struct parser *p, int begin, int end, int *when) {
     return true;
 }
 
-/* Ends the innermost bracket at its closing one, at `end`. Returns false if it is only text; then
- * the brackets around it are too. */
+/* Ends the innermost bracket at its closing one, at `end`. Returns false if the bracket is only
+ * text; then the brackets around it are only text, too. */
 static bool close_bracket(struct parser *p, int end, bool *out_of_memory) {
     const struct open_bracket *b = &p->open[p->depth - 1];
     struct construct made = { .begin = b->begin, .end = end + 1 };

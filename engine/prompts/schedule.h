@@ -3,9 +3,9 @@
  *
  * [BEFORE:AFTER:WHEN] is BEFORE up to evaluation WHEN, then AFTER; [AFTER:WHEN] and [BEFORE::WHEN]
  * leave one of them out. A WHEN with a point is a fraction of all evaluations, any other a number
- * of them. [A|B|...] takes turns. Both nest, also in brackets that only give weights. A [ that is
- * none of these, and does not close rightly, is a bracket of the text. A | outside of [A|B], a
- * backslash at the end or before a line feed make the whole text literal.
+ * of them. [A|B|...] takes turns. Both nest, also in brackets that only give weights. A [ that
+ * begins none of these, or is not closed, is only text. Three things make the whole text literal: a
+ * | outside of [A|B], a backslash at the end, and a backslash before a line feed.
  *
  * Evaluations are counted from 0, and a text that holds up to evaluation n also holds in evaluation
  * n: so the first text of an alternation holds in evaluations 0 and 1. These are the rules of
@@ -33,7 +33,7 @@ void prompt_schedule_finish(struct prompt_schedule *schedule);
 
 /* Parses `text` (UTF-8), the value of the field `param`, for a drawing of `steps` evaluations, at
  * least 1. ERROR_INVALID for brackets nested deeper than PROMPT_NESTING_MAX, and for more than
- * `most` different texts, of the PROMPT_VARIANTS_MAX that a prompt may have. */
+ * `most` different texts: what is left of the PROMPT_VARIANTS_MAX that a prompt may have. */
 bool prompt_schedule_parse(const char *param, const char *text, int steps, int most,
     struct prompt_schedule *out, struct error *err) __attribute__((warn_unused_result));
 

@@ -220,9 +220,9 @@ static bool read_arguments(const struct tag *tag, const char *name_end, struct l
     return out->name[0];
 }
 
-/* Reads a tag as AUTOMATIC1111 does: its name ends at the first colon. Where the arguments behind
- * that are no weights, which AUTOMATIC1111 cannot read, the name goes on to the first colon behind
- * which they are: <lora:comma:colon:1> names "comma:colon". */
+/* Reads a tag as AUTOMATIC1111 does: its name ends at the first colon. If that colon is not
+ * followed by weights, AUTOMATIC1111 cannot read the tag. Then the name ends here at the first
+ * colon that is followed by weights: <lora:comma:colon:1> names "comma:colon". */
 static bool read_tag(
     const char *param, const struct tag *tag, struct lora_choice *out, struct error *err) {
     const char *at = tag->arguments, *end = at + tag->arguments_bytes;

@@ -319,15 +319,14 @@ static bool warn_of(const char *param, const struct attention *attention, double
                     ? NULL
                     : text,
                 err);
-    return guidance == 1 ||
-           warn(extras,
-               asprintf(&text,
-                   "%s: \":%.6g\" at its end is the weight of all of it: guidance_scale is "
-                   "multiplied with it",
-                   param, guidance) < 0
-                   ? NULL
-                   : text,
-               err);
+    return guidance == 1 || warn(extras,
+                                asprintf(&text,
+                                    "%s: \":%.6g\" at its end is the weight of the whole prompt: "
+                                    "guidance_scale is multiplied by it",
+                                    param, guidance) < 0
+                                    ? NULL
+                                    : text,
+                                err);
 }
 
 /* Keeps the first `chunks` chunks of each variant. As in AUTOMATIC1111, a variant that is
@@ -498,8 +497,8 @@ static bool weigh_chunk(
     const float ratio = (float)(before / after);
     if (!isfinite(ratio))
         return error_set(err, ERROR_INVALID,
-            "the prompt's weights leave a chunk with the mean %g, of which the mean %g that it had "
-            "cannot be made",
+            "the prompt's weights give a chunk the mean %g, which cannot be scaled to the chunk's "
+            "own mean %g",
             after, before);
     for (int64_t i = 0; i < tokens * width; i++)
         x[i] *= ratio;

@@ -24,7 +24,7 @@ static bool refuse_name(const char *param, const char *name, struct error *err) 
         if (generate_fields[id].by_model && used < sizeof(allowed))
             used += (size_t)snprintf(allowed + used, sizeof(allowed) - used, "%s%s",
                 used ? ", " : "", generate_fields[id].name);
-    return error_field(err, param, name, "a default can be had for %s", allowed);
+    return error_field(err, param, name, "a field that can have a default: %s", allowed);
 }
 
 /* Sets one default. `value` is JSON. */

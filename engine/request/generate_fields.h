@@ -53,12 +53,15 @@ enum field_echo {
     X(OTHER, , prompt_embeds, .help = "texts that are encoded already, instead of prompt")         \
     X(TEXT, char *, negative_prompt, .openai = OPENAI_ALL, .by_model = true,                       \
         .help = "what not to draw")                                                                \
-    X(OTHER, , negative_prompt_embeds, .help = "the same, encoded")                                \
-    X(INTEGER, int, width, SIZE_RANGE, .sdapi = "width", .help = "of the pictures, in pixels")     \
-    X(INTEGER, int, height, SIZE_RANGE, .sdapi = "height", .help = "of the pictures, in pixels")   \
+    X(OTHER, , negative_prompt_embeds,                                                             \
+        .help = "negative texts that are encoded already, instead of negative_prompt")             \
+    X(INTEGER, int, width, SIZE_RANGE, .sdapi = "width",                                           \
+        .help = "width of the pictures in pixels")                                                 \
+    X(INTEGER, int, height, SIZE_RANGE, .sdapi = "height",                                         \
+        .help = "height of the pictures in pixels")                                                \
     X(INTEGER, int, num_inference_steps, .min = 1, .max = STEPS_MAX, .value = 25,                  \
         .openai = OPENAI_ALL, .sdapi = "steps", .flag = "steps", .by_model = true,                 \
-        .help = "steps of the scheduler")                                                          \
+        .help = "number of steps of the scheduler")                                                \
     X(NUMBER, double, guidance_scale, .max = GUIDANCE_SCALE_MAX, .value = 7.5,                     \
         .openai = OPENAI_ALL, .sdapi = "cfg_scale", .by_model = true,                              \
         .help = "1 or less turns guidance off and halves the work")                                \
@@ -66,11 +69,11 @@ enum field_echo {
         .help =                                                                                    \
             "how far guided predictions are rescaled to the prompt's; for v-prediction models")    \
     X(OTHER, , scheduler, .openai = OPENAI_ALL, .by_model = true,                                  \
-        .help = "its name, or its name and options; otherwise the model's")                        \
+        .help = "the scheduler's name, or its name and options; otherwise the model's")            \
     X(WORD, enum rng_kind, rng, FIELD_WORDS("cpu", "cuda"), .openai = OPENAI_ALL,                  \
-        .help = "which of torch's generators draws the noise")                                     \
+        .help = "which of torch's random generators draws the noise")                              \
     X(INTEGER, int, num_images, .min = 1, .max = IMAGES_PER_REQUEST_MAX, .value = 1,               \
-        .sdapi = "batch_size", .help = "pictures of each prompt")                                  \
+        .sdapi = "batch_size", .help = "number of pictures of each prompt")                        \
     X(INTEGER, int, clip_skip, .max = CLIP_SKIP_MAX, .openai = OPENAI_ALL,                         \
         .sdapi = "CLIP_stop_at_last_layers", .by_model = true,                                     \
         .help = "last layers of the text encoder that are left out, as diffusers counts")          \
@@ -83,9 +86,9 @@ enum field_echo {
     X(OTHER, , loras, .openai = OPENAI_ALL,                                                        \
         .help = "adapters and their weights; otherwise the server's defaults; [] for none")        \
     X(OTHER, , init_image, .sdapi = "init_images",                                                 \
-        .help = "a PNG, JPEG or WebP file in base64, or a data URL, to begin with")                \
+        .help = "the start picture: a PNG, JPEG or WebP file in base64, or a data URL")            \
     X(OTHER, , mask_image, .sdapi = "mask",                                                        \
-        .help = "a picture of the same size: white is drawn anew, black stays")                    \
+        .help = "a picture of the same size: the white part of init_image is drawn anew")          \
     X(NUMBER, double, strength, .max = 1, .openai = OPENAI_EDITS | OPENAI_VARIATIONS,              \
         .echo = ECHO_WITH_IMAGE, .sdapi = "denoising_strength", .standard = "0.8; 1 with a mask",  \
         .help = "share of the steps that init_image goes through")                                 \
@@ -111,19 +114,19 @@ enum field_echo {
         .help = "\"png\", \"jpeg\", \"webp\" or \"latent\"; or send an Accept header")             \
     X(INTEGER, int, priority, .min = -PRIORITY_MAX, .max = PRIORITY_MAX, .echo = ECHO_ANSWER,      \
         .openai = OPENAI_ALL, .no_flag = true,                                                     \
-        .help =                                                                                    \
-            "larger is drawn sooner; above 0 only with an API key that may, where there are keys") \
+        .help = "larger is drawn sooner; where keys are needed, above 0 needs an API key that "    \
+                "may prioritize")                                                                  \
     X(WORD, enum choice, vae_tiling, CHOICE_WORDS, .echo = ECHO_SET, .by_model = true,             \
         .help = "decode and encode large pictures in tiles; auto: as the daemon is set")           \
     X(INTEGER, int, quality, .min = 1, .max = PICTURE_QUALITY_MAX, .zero_is_unset = true,          \
         .echo = ECHO_ANSWER_SET, .sdapi = "jpeg_quality", .standard = "90",                        \
-        .help = "of JPEG and WebP files")                                                          \
+        .help = "quality of JPEG and WebP files")                                                  \
     X(NUMBER, double, timeout_s, .max = TIMEOUT_MAX_S, .zero_is_unset = true,                      \
         .echo = ECHO_ANSWER_SET, .openai = OPENAI_ALL, .no_flag = true, .unit = "seconds",         \
         .note = "leave it out for no limit",                                                       \
-        .help = "seconds from admission after which it ends, drawn or not")                        \
+        .help = "seconds after which an accepted request ends, drawn or not")                      \
     X(TEXT, char *, model, .echo = ECHO_NEVER, .no_flag = true,                                    \
-        .help = "the model that must be in use; otherwise any is")
+        .help = "the request is refused unless this model is in use")
 
 #define GENERATE_FIELD_ID(kind, type, name, ...) GENERATE_##name,
 enum generate_field_id { GENERATE_FIELDS(GENERATE_FIELD_ID) GENERATE_FIELD_COUNT };

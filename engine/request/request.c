@@ -65,9 +65,10 @@ void generate_request_finish(struct generate_request *request) {
     memset(request, 0, sizeof(*request));
 }
 
-/* Returns a copy of `count` elements; NULL if `count` is 0 or there is no memory. */
+/* Returns a copy of `count` elements; NULL only if `things` is NULL or there is no memory. So the
+ * copy of an empty picture is an empty picture, which resolving refuses. */
 static void *copy_of(const void *things, size_t count, size_t size) {
-    void *copy = things && count > 0 ? malloc(count * size) : NULL;
+    void *copy = things ? malloc(count * size + 1) : NULL;
     if (copy)
         memcpy(copy, things, count * size);
     return copy;

@@ -355,7 +355,7 @@ static bool check_guidance(const struct resolved_request *r, int first, struct e
         return error_field(err, "prompt", "AND",
             "with a guidance_scale above 1, which weighs the parts; in small letters it is a word");
     return r->texts[first].guidance == 1 ||
-           error_field(err, "prompt", "a weight of all of it, at its end",
+           error_field(err, "prompt", "a weight of the whole prompt, at its end",
                "with a guidance_scale above 1, which it multiplies");
 }
 

@@ -91,8 +91,8 @@ struct noise_variation resolved_request_variation(
     const struct resolved_request *request, int index);
 /* Returns the texts of the prompt of image `index`. */
 struct prompt_texts resolved_request_texts(const struct resolved_request *request, int index);
-/* Returns the rows that image `index` takes in a UNet call: one for each text of its prompt, and if
- * guided one without. */
+/* Returns the rows that image `index` takes in a UNet call: one for each text of its prompt and, if
+ * it is guided, one for the text without guidance. */
 int resolved_request_rows(const struct resolved_request *request, int index);
 /* Returns the prompt of image `index`; "" if the client sent the prompt encoded. */
 const char *resolved_request_prompt(const struct resolved_request *request, int index);

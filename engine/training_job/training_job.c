@@ -105,7 +105,7 @@ void training_job_close(struct training_job *t) {
 
 bool training_job_between(const struct training_job *t, struct error *err) {
     return !t->options.between || t->options.between(t->options.user) ||
-           error_set(err, ERROR_CANCELLED, "the job is wanted back");
+           error_set(err, ERROR_CANCELLED, "the job was stopped");
 }
 
 static bool begin_class_pictures(struct training_job *t, struct error *err) {

@@ -7,7 +7,7 @@
 
 /* Facts about a file that the rules need, because its blocks are numbered consecutively. */
 struct ldm_layout {
-    int unet_layers_per_block; /* a level has so many input_blocks + a downsampler */
+    int unet_layers_per_block; /* input_blocks of a level, without its downsampler */
     int vae_levels;            /* decoder.up counts in the opposite direction */
     int open_clip_layers;      /* text layers to use; later ones are dropped */
 };

@@ -203,11 +203,10 @@ struct drawing {
 /* Computes the digest of a request that has an Idempotency-Key. Refuses the key if the answer is a
  * stream. */
 static bool find_digest(struct drawing *d, const json_t *body, struct error *err) {
-    return d->form.events
-               ? error_field(err, "Idempotency-Key", d->key,
-                     "none with a stream, which nobody can take up again; async=1 makes a job "
-                     "that can be followed twice")
-               : identify(body, &d->form, &d->digest, err);
+    return d->form.events ? error_field(err, "Idempotency-Key", d->key,
+                                "none with a stream, because a stream cannot be resumed; async=1 "
+                                "makes a job, whose events can be followed again")
+                          : identify(body, &d->form, &d->digest, err);
 }
 
 static bool read_drawing(const struct exchange *exchange, void *out, struct error *err) {
@@ -297,8 +296,8 @@ static enum MHD_Result handle(struct exchange *exchange) {
 }
 
 const struct route route_generate = { .path = "/generate",
-    .methods = { { "POST", content_types_json, may_come, handle, .large = true, .about = "draws",
-        .query = "async:integer",
+    .methods = { { "POST", content_types_json, may_come, handle, .large = true,
+        .about = "draws pictures, or orders a job that draws them", .query = "async:integer",
         .answers = "application/json image/png image/jpeg image/webp text/event-stream",
         .schema = generate_json_schema, .returns = "200 Drawing; 202 Job" } } };
 
@@ -323,5 +322,5 @@ const struct route route_generate_cancel = { .path = "/generate/",
     .piece = "id",
     .suffix = "/cancel",
     .methods = { { "POST", .handle = handle_cancel,
-        .about = "stops a request of the same caller by its X-Request-Id",
+        .about = "cancels a request of the same caller, by its X-Request-Id",
         .returns = "{id: string, asked_to: string}" } } };

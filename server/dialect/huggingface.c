@@ -68,9 +68,11 @@ static bool parse_parameters(const json_t *parameters, bool has_picture,
         if (json_is_null(value) || strcmp(key, "prompt") == 0 || strcmp(key, "target_size") == 0)
             continue;
         if (strcmp(key, "output") == 0)
-            return json_bad_field(key, value, "the Accept header says it", err);
+            return json_bad_field(
+                key, value, "leave it out: the Accept header chooses the format", err);
         if (has_picture && strcmp(key, "init_image") == 0)
-            return json_bad_field(key, value, "\"inputs\" is the picture beside a prompt", err);
+            return json_bad_field(
+                key, value, "leave it out: with a prompt, \"inputs\" is the picture", err);
         if (!generate_json_parse_field(key, value, request, err))
             return false;
     }
@@ -182,6 +184,6 @@ static enum MHD_Result handle(struct exchange *exchange) {
 const struct route route_huggingface = { .path = "/hf",
     .dialect = &dialect_huggingface,
     .methods = { { "POST", content_types_json, generation_may_come, handle, .large = true,
-        .about = "draws from a text or a picture, as Hugging Face's clients ask for it",
+        .about = "draws a picture from a text, or from a picture and a text",
         .takes = "{inputs: string, parameters?: object|null}",
         .answers = "image/png image/jpeg image/webp" } } };

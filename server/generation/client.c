@@ -86,7 +86,7 @@ static void explain(struct client *client, struct error *err) {
         error_set(err, ERROR_UNAVAILABLE, "the server stopped before it was done");
     else if (left)
         error_set(err, ERROR_CANCELLED,
-            "the client closed its side of the connection, which is taken for leaving");
+            "the client closed its side of the connection, which counts as disconnecting");
 }
 
 /* --- One answer --- */
@@ -406,7 +406,7 @@ bool generation_takes(const struct exchange *exchange, struct error *err) {
     if (!server_takes(exchange->server, err))
         return false;
     return !key || error_field(err, "Idempotency-Key", key,
-                       "not for pictures; X-Request-Id names a request");
+                       "no Idempotency-Key for pictures; X-Request-Id names a request");
 }
 
 bool generation_may_come(const struct exchange *exchange, struct error *err) {

@@ -268,23 +268,25 @@ static enum MHD_Result handle_kohya(struct exchange *exchange) {
         .methods = { { "GET", .may_come = jobs_are_kept, .handle = handler, __VA_ARGS__ } } }
 
 GET_ROUTE(route_job_metrics, "/metrics", handle_metrics,
-    .about = "a line of JSON for each step, a TrainRecord", .query = "after:integer",
-    .answers = "application/x-ndjson");
-GET_ROUTE(route_job_plot, "/plot.svg", handle_plot, .about = "its losses as a picture",
-    .answers = "image/svg+xml");
-GET_ROUTE(route_job_checkpoints, "/checkpoints", handle_checkpoints, .about = "what it has saved",
+    .about = "a line of JSON, a TrainRecord, for each step of a training job",
+    .query = "after:integer", .answers = "application/x-ndjson");
+GET_ROUTE(route_job_plot, "/plot.svg", handle_plot,
+    .about = "the losses of a training job as a picture", .answers = "image/svg+xml");
+GET_ROUTE(route_job_checkpoints, "/checkpoints", handle_checkpoints,
+    .about = "lists the checkpoints of a training job",
     .returns = "{checkpoints: [TrainCheckpoint]}");
-GET_ROUTE(route_job_validations, "/validation", handle_validations, .about = "what it has drawn",
+GET_ROUTE(route_job_validations, "/validation", handle_validations,
+    .about = "lists the validation pictures of a training job",
     .returns = "{validation: [TrainValidation], grid_url: string|null}");
 GET_ROUTE(route_job_validation_file, "/validation/", handle_validation_file,
-    .about = "one of those pictures, or grid.png", .answers = "image/png");
-GET_ROUTE(route_job_adapter, "/adapter", handle_adapter, .about = "the finished adapter's file",
+    .about = "a validation picture, or grid.png with all of them", .answers = "image/png");
+GET_ROUTE(route_job_adapter, "/adapter", handle_adapter,
+    .about = "the file of the adapter that a job has trained",
     .answers = "application/octet-stream");
 GET_ROUTE(route_job_kohya, "/adapter/kohya", handle_kohya,
-    .about = "the finished adapter in kohya's format, of save_format both",
+    .about = "the same adapter in kohya's format, if save_format was both",
     .answers = "application/octet-stream");
-GET_ROUTE(route_job_image, "/images/", handle_image,
-    .about = "one of the pictures that it has drawn",
+GET_ROUTE(route_job_image, "/images/", handle_image, .about = "a picture that a job has drawn",
     .answers = "image/png image/jpeg image/webp application/octet-stream");
 GET_ROUTE(route_job_preview, "/preview", handle_preview,
-    .about = "what it is drawing, as it looks now", .answers = "image/jpeg");
+    .about = "the picture that a job is drawing, in its current state", .answers = "image/jpeg");

@@ -158,7 +158,8 @@ static bool put_off_writing(struct generation *g) {
     /* If not, `wake` may already have been called for the last time. */
     const bool goes_on = job_claim_wish(d->claim) == JOB_GO_ON;
     if (goes_on && !d->said_disk_full)
-        log_error("%s: the disk is full; its pictures are written as soon as it is not", g->id);
+        log_error(
+            "%s: the disk is full; the job's pictures are written once there is space", g->id);
     if (goes_on) {
         d->said_disk_full = true;
         d->again_ms = monotonic_ms() + FULL_MS;
@@ -291,8 +292,8 @@ static bool check_model(const struct drawn_job *d, struct error *err) {
         strcmp(meant, now.model_name) == 0)
         return true;
     return error_set(err, ERROR_CONFLICT,
-        "the job was accepted for the model %.200s, and %.200s is drawn with now: PUT /model "
-        "switches to the one, then POST /jobs/%s/resume draws it",
+        "the job was accepted for the model %.200s, but %.200s is in use: switch back with PUT "
+        "/model, then draw the job with POST /jobs/%s/resume",
         meant, now.model_name, job_claim_job(d->claim)->id);
 }
 

@@ -71,7 +71,7 @@ static bool read_request(const struct order_task *t, struct generate_request *re
         return false;
     bool ok = !delivery.stream ||
               error_field(err, "stream", "true",
-                  "false with async: GET /jobs/{id}/events says what happens to the job");
+                  "false with async: GET /jobs/{id}/events has the job's events");
     snprintf(value, sizeof(value), "%d", request->quality);
     if (ok && request->quality && (request->latent_output || request->format == PICTURE_PNG))
         ok = error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");

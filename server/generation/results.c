@@ -200,12 +200,12 @@ void results_sweep(
         .options = options, .before = ages, .now = { .last_ms = clock_ms(CLOCK_BOOTTIME) }
     };
     if (!queue_list(queue, &done, &list, &err)) {
-        log_warning("old pictures of jobs are not looked for: %s", err.message);
+        log_warning("old pictures of jobs are not removed: %s", err.message);
         return;
     }
     sweep.now.items = calloc((size_t)list.count + 1, sizeof(*sweep.now.items));
     if (!sweep.now.items)
-        log_warning("old pictures of jobs are not looked for: no memory");
+        log_warning("old pictures of jobs are not removed: no memory");
     for (int i = 0; sweep.now.items && i < list.count; i++)
         sweep_one(&list.jobs[i], &sweep);
     job_list_finish(&list);

@@ -106,7 +106,7 @@ static void finish(struct work *work) {
     struct generation *g = (struct generation *)((char *)work - offsetof(struct generation, work));
     const double total_s = g->result.timings.total_s;
     if (g->error.code == ERROR_NONE && generation_is_cancelled(g))
-        error_set(&g->error, ERROR_CANCELLED, "the request was cancelled when it was drawn");
+        error_set(&g->error, ERROR_CANCELLED, "the request was cancelled after it was drawn");
     if (g->error.code == ERROR_NONE) {
         const double begun_s = monotonic_seconds();
         if (!g->owner->encode(g, &g->error) && g->error.code == ERROR_NONE)
@@ -226,7 +226,7 @@ static bool resolve(struct generation *g, struct error *err) {
         return false;
     generate_request_finish(&g->asked); /* frees its pictures, which are large */
     return !generation_is_cancelled(g) ||
-           error_set(err, ERROR_CANCELLED, "the request was cancelled before it waited");
+           error_set(err, ERROR_CANCELLED, "the request was cancelled before it was queued");
 }
 
 bool generation_check_priority(
@@ -236,8 +236,7 @@ bool generation_check_priority(
         return true;
     snprintf(value, sizeof(value), "%d", asked->priority);
     error_field(err, "priority", value,
-        "0 or less with this API key; the operator makes keys that may more: latentd key --may "
-        "priority");
+        "0 or less with this API key; a key made with latentd key --may priority may use more");
     err->code = ERROR_FORBIDDEN;
     return false;
 }

@@ -100,7 +100,8 @@ bool acceptor_create(int listen_fd, bool shared, struct connections *connections
     a->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (a->stop_fd < 0) {
         free(a);
-        return error_set(err, ERROR_IO, "no file to stop the server with: %s", strerror(errno));
+        return error_set(
+            err, ERROR_IO, "cannot make the descriptor that stops the server: %s", strerror(errno));
     }
     const int failed = thread_start(&a->thread, "acceptor", accept_clients, a);
     if (failed) {

@@ -212,8 +212,8 @@ static size_t capacity_for(const struct body *body, size_t needed) {
 
 static bool no_room(struct error *err) {
     return error_set(err, ERROR_UNAVAILABLE,
-        "too many large requests at the same time: there is no room for this one, which came more "
-        "slowly than others or from a caller that sends most of them");
+        "too many large requests at the same time: this one was dropped, because it arrived more "
+        "slowly than others or its caller sends the most");
 }
 
 /* Reserves capacity for `size` more bytes and marks the body as busy. Call with the lock held. */

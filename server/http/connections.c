@@ -245,7 +245,8 @@ bool connections_create(
     if (failed) {
         free_connections(connections);
         return has_files ? error_set_thread(err, failed)
-                         : error_set(err, ERROR_IO, "no files to watch connections with: %s",
+                         : error_set(err, ERROR_IO,
+                               "cannot make the descriptors that watch connections: %s",
                                strerror(failed));
     }
     *out = connections;

@@ -319,40 +319,41 @@ static enum MHD_Result handle_events(struct exchange *exchange) {
 
 const struct route route_jobs = { .path = "/jobs",
     .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_list,
-        .about = "the caller's jobs, newest first", .returns = "{jobs: [Job], has_more: boolean}",
+        .about = "lists the caller's jobs, newest first",
+        .returns = "{jobs: [Job], has_more: boolean}",
         .query = "state type limit:integer after" } } };
 
 const struct route route_job_events = { .path = PREFIX,
     .piece = "id",
     .suffix = "/events",
     .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_events,
-        .about = "what happens to it, as server-sent events", .query = "after:integer",
+        .about = "the events of a job, as server-sent events", .query = "after:integer",
         .answers = "text/event-stream", .returns = "200; 204" } } };
 
 const struct route route_job_cancel = { .path = PREFIX,
     .piece = "id",
     .suffix = "/cancel",
     .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_change,
-        .about = "stops it at its next step", .returns = "Job" } } };
+        .about = "cancels a job; a running one stops at its next step", .returns = "Job" } } };
 
 const struct route route_job_pause = { .path = PREFIX,
     .piece = "id",
     .suffix = "/pause",
     .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_change,
-        .about = "lets it rest", .returns = "Job" } } };
+        .about = "pauses a job; a running one stops at its next step", .returns = "Job" } } };
 
 const struct route route_job_resume = { .path = PREFIX,
     .piece = "id",
     .suffix = "/resume",
     .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_change,
-        .about = "lets it go on, or tries it again", .returns = "Job" } } };
+        .about = "continues a paused job, or tries a failed one again", .returns = "Job" } } };
 
 const struct route route_job = { .path = PREFIX,
     .piece = "id",
     .is_prefix = true,
-    .methods = {
-        { "GET", .may_come = jobs_are_kept, .handle = handle_get,
-            .about = "a job; waits for its end", .query = "wait:integer", .returns = "Job" },
+    .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_get,
+                     .about = "a job; with wait, the answer comes when the job has ended",
+                     .query = "wait:integer", .returns = "Job" },
         { "DELETE", .may_come = jobs_are_kept, .handle = handle_delete,
-            .about = "forgets it and removes its files",
+            .about = "deletes a job and its files",
             .returns = "{id: string, deleted: boolean, stays: {adapter: string|null}}" } } };

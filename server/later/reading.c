@@ -44,7 +44,7 @@ static void explain_cancelled(struct exchange *exchange, struct error *err) {
         error_set(err, ERROR_UNAVAILABLE, "the server stopped before it had read the request");
     else
         error_set(err, ERROR_CANCELLED,
-            "the client closed its side of the connection, which is taken for leaving");
+            "the client closed its side of the connection, which counts as disconnecting");
 }
 
 /* Calls the handler when the connection resumes. The handler may suspend the connection again for

@@ -226,7 +226,7 @@ static bool refuse_content(struct task *task, struct error *err) {
     json_decref(task->json);
     task->json = NULL;
     return error_set(err, ERROR_UNSUPPORTED,
-        "a file is kept as the pictures that were in it, and is not given back");
+        "the archive cannot be downloaded: the daemon keeps its pictures, not the archive");
 }
 
 static bool delete_one(struct task *task, struct error *err) {
@@ -391,9 +391,10 @@ static const char *const form_types[] = { content_type_form, NULL };
 const struct route route_openai_files = { .path = "/v1/files",
     .dialect = &dialect_openai,
     .methods = { { "POST", form_types, may_come, handle_create, &upload,
-                     .about = "takes a tar archive of pictures as a data set",
+                     .about = "uploads a tar archive of pictures as a data set",
                      .takes = "{file: binary, purpose: string}", .returns = "OpenaiFile" },
-        { "GET", .may_come = may_come, .handle = handle_list, .about = "the data sets, as files",
+        { "GET", .may_come = may_come, .handle = handle_list,
+            .about = "lists the data sets as files",
             .returns = "{object: 'list', data: [OpenaiFile], has_more: boolean, "
                        "first_id: string|null, last_id: string|null}",
             .query = "after limit:integer order:'asc'|'desc' purpose" } } };
@@ -403,7 +404,8 @@ const struct route route_openai_file_content = { .path = PREFIX,
     .piece = "id",
     .dialect = &dialect_openai,
     .methods = { { "GET", .may_come = may_come, .handle = handle_content,
-        .about = "is refused: what was in an archive is kept, not the archive", .returns = "" } } };
+        .about = "always refused: the daemon keeps the archive's pictures, not the archive",
+        .returns = "" } } };
 
 const struct route route_openai_file = { .path = PREFIX,
     .is_prefix = true,

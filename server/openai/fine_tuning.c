@@ -393,7 +393,7 @@ static enum MHD_Result handle_change(struct exchange *exchange) {
 const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_json, may_order, handle_create, .large = true,
-                     .about = "trains, as OpenAI's clients ask for it",
+                     .about = "orders a training job",
                      .takes = "{model: string, training_file: string, suffix?: string|null, "
                               "seed?: integer|null, method?: {type: 'supervised', "
                               "supervised?: {hyperparameters?: object|null}}|null, "
@@ -401,7 +401,7 @@ const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
                               "validation_file?: null, integrations?: [object]|null}",
                      .returns = "FineTuningJob" },
         { "GET", .may_come = jobs_are_kept, .handle = handle_list,
-            .about = "the caller's training jobs, newest first",
+            .about = "lists the caller's training jobs, newest first",
             .returns = "{object: 'list', data: [FineTuningJob], has_more: boolean}",
             .query = "after limit:integer" } } };
 
@@ -413,11 +413,11 @@ const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
         .methods = { { method, .may_come = jobs_are_kept, .handle = handler, __VA_ARGS__ } } }
 
 ROUTE(route_openai_tuning_events, "/events", "GET", handle_events,
-    .about = "what happened to a job, newest first",
+    .about = "lists a job's events, newest first",
     .returns = "{object: 'list', data: [FineTuningEvent], has_more: boolean}",
     .query = "after limit:integer");
 ROUTE(route_openai_tuning_checkpoints, "/checkpoints", "GET", handle_checkpoints,
-    .about = "a job's checkpoints, newest first",
+    .about = "lists a job's checkpoints, newest first",
     .returns = "{object: 'list', data: [FineTuningCheckpoint], has_more: boolean, "
                "first_id: string|null, last_id: string|null}",
     .query = "after limit:integer");

@@ -102,11 +102,15 @@ static bool write_rest(
         picture_format_name(answer->request->asked.format), image_order_quality(order),
         result->width, result->height);
     bool ok = write_json(usage_json(answer->request), out);
-    for (int i = 0; ok && i < answer->request->warning_count; i++) {
-        fputs(i ? "," : ",\"warnings\":[", out);
-        ok = write_json(json_string(answer->request->warnings[i]), out);
+    int count = 0;
+    for (; ok && count < answer->request->warning_count; count++) {
+        fputs(count ? "," : ",\"warnings\":[", out);
+        ok = write_json(json_string(answer->request->warnings[count]), out);
     }
-    if (answer->request->warning_count > 0)
+    if (order->leaves_true_cfg_scale)
+        fprintf(out, "%s\"true_cfg_scale has no effect: guidance_scale is used\"",
+            count++ ? "," : ",\"warnings\":[");
+    if (count > 0)
         fputs("]", out);
     return ok;
 }

@@ -1,5 +1,6 @@
 #include "server/openai/image_order.h"
 
+#include "base/limits.h"
 #include "base/text/json.h"
 #include "base/text/shape.h"
 #include "engine/resolve/source.h"
@@ -155,6 +156,12 @@ static const struct own_field {
         FIELD_WORDS("low", "high"),
         .routes = EDIT,
         .help = "high: stay closer to the picture" },
+    /* vLLM-Omni's, whose models have two guidances. Stable Diffusion has this one. */
+    { .name = "true_cfg_scale",
+        MEMBER(NUMBER, true_cfg_scale),
+        .max = GUIDANCE_SCALE_MAX,
+        .routes = ALL,
+        .help = "the guidance scale, if guidance_scale is not given" },
 };
 #define OWN_FIELDS (sizeof(own_fields) / sizeof(own_fields[0]))
 _Static_assert(GENERATION == OPENAI_GENERATIONS && EDIT == OPENAI_EDITS &&
@@ -330,6 +337,19 @@ static bool check_aliases(const json_t *values, struct error *err) {
     return true;
 }
 
+/* true_cfg_scale is used as guidance_scale. Beside guidance_scale it has no effect, and the answer
+ * warns of that. */
+static void use_true_cfg_scale(struct image_order *order, const json_t *values) {
+    if (!is_given(values, "true_cfg_scale"))
+        return;
+    if (is_given(values, "guidance_scale")) {
+        order->leaves_true_cfg_scale = order->true_cfg_scale != order->request.guidance_scale;
+        return;
+    }
+    order->request.guidance_scale = order->true_cfg_scale;
+    order->request.guidance_scale_given = true;
+}
+
 /* A quality sets the number of steps. */
 static bool check_quality(struct image_order *order, const json_t *values, struct error *err) {
     const int steps = quality_steps[order->quality];
@@ -387,6 +407,7 @@ static int default_response_format(const char *model) {
 static bool check_together(struct image_order *order, const json_t *values, struct error *err) {
     if (!check_aliases(values, err))
         return false;
+    use_true_cfg_scale(order, values);
     if (is_given(values, "input_fidelity") && is_given(values, "strength"))
         return json_bad_field("input_fidelity", json_object_get(values, "input_fidelity"),
             "one of input_fidelity and strength", err);

@@ -30,6 +30,8 @@ struct image_order {
     int quality;        /* index of OpenAI's word, for image_order_quality */
     int input_fidelity; /* 1: high */
     int ignored;        /* words that are checked and have no effect */
+    double true_cfg_scale;
+    bool leaves_true_cfg_scale; /* it differs from guidance_scale, which is used */
 };
 
 /* The parts of a form. Zero-initialise. */

@@ -208,7 +208,7 @@ static const char *const content_types_both[] = { content_type_form, "applicatio
 const struct route route_openai_generations = { .path = "/v1/images/generations",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_json, may_come, handle_generations, .large = true,
-        .query = OPENAI_API_VERSION, .about = "draws, as OpenAI's clients ask for it",
+        .query = OPENAI_API_VERSION, .about = "draws pictures from a text",
         .answers = "application/json text/event-stream", .schema = image_order_schema,
         .returns = "OpenaiImages" } } };
 
@@ -216,12 +216,13 @@ const struct route route_openai_edits = { .path = "/v1/images/edits",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_both, may_come, handle_edits, .large = true,
         .query = OPENAI_API_VERSION,
-        .about = "draws from a picture, or the part of it that a mask leaves transparent",
+        .about = "draws pictures from a text and a picture, or redraws the part that a mask leaves "
+                 "transparent",
         .schema = image_order_edit_schema, .form_schema = image_order_edit_form_schema,
         .returns = "OpenaiImages", .answers = "application/json text/event-stream" } } };
 
 const struct route route_openai_variations = { .path = "/v1/images/variations",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_form, may_come, handle_variations, .large = true,
-        .query = OPENAI_API_VERSION, .about = "draws from a picture alone",
+        .query = OPENAI_API_VERSION, .about = "draws pictures from a picture alone",
         .schema = image_order_variation_form_schema, .returns = "OpenaiImages" } } };

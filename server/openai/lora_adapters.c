@@ -141,12 +141,12 @@ static enum MHD_Result handle_unload(struct exchange *exchange) {
 const struct route route_vllm_load = { .path = "/v1/load_lora_adapter",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_json, may_come, handle_load,
-        .about = "loads an adapter's file from the folder of adapters, as vLLM does",
+        .about = "loads an adapter's file from the folder of adapters",
         .takes = "{lora_name: string, lora_path: string, load_inplace?: boolean}",
         .answers = "text/plain" } } };
 
 const struct route route_vllm_unload = { .path = "/v1/unload_lora_adapter",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, may_come, handle_unload,
-        .about = "frees an adapter's memory, as vLLM does",
-        .takes = "{lora_name: string, lora_int_id?: null}", .answers = "text/plain" } } };
+    .methods = {
+        { "POST", content_types_json, may_come, handle_unload, .about = "frees an adapter's memory",
+            .takes = "{lora_name: string, lora_int_id?: null}", .answers = "text/plain" } } };

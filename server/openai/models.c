@@ -264,12 +264,12 @@ static enum MHD_Result handle_one(struct exchange *exchange) {
 
 const struct route route_openai_models = { .path = "/v1/models",
     .dialect = &dialect_openai,
-    .methods = { { "GET", .handle = handle_list, .about = "the models, as OpenAI lists them",
+    .methods = { { "GET", .handle = handle_list, .about = "lists the models and adapters",
         .returns = "{object: 'list', data: [OpenaiModel]}" } } };
 
 const struct route route_openai_model = { .path = "/v1/models/",
     .is_prefix = true,
     .piece = "id",
     .dialect = &dialect_openai,
-    .methods = {
-        { "GET", .handle = handle_one, .about = "one of them", .returns = "OpenaiModel" } } };
+    .methods = { { "GET", .handle = handle_one, .about = "a model or an adapter",
+        .returns = "OpenaiModel" } } };

@@ -257,5 +257,6 @@ const struct route route_openai_picture = { .path = PICTURE_URLS_PATH,
     .piece = "id",
     .open = true,
     .dialect = &dialect_openai,
-    .methods = { { "GET", .handle = handle, .about = "a picture whose address was an answer's url",
-        .answers = "image/png image/jpeg image/webp" } } };
+    .methods = {
+        { "GET", .handle = handle, .about = "the picture at the address that an answer's url named",
+            .answers = "image/png image/jpeg image/webp" } } };

@@ -27,7 +27,7 @@ void answers_count(const struct route *route, int status) {
 }
 
 void answers_put(FILE *out) {
-    metrics_put_head(out, FAMILY, "Answers, by the route's path and their status.", "counter");
+    metrics_put_head(out, FAMILY, "HTTP answers, by route and status.", "counter");
     for (size_t place = 0; place <= ROUTES_MAX; place++) {
         const struct route *route = route_at(place);
         char path[256] = "none";

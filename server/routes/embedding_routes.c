@@ -77,8 +77,9 @@ static enum MHD_Result handle_rescan(struct exchange *exchange) {
 
 const struct route route_embeddings = { .path = "/embeddings",
     .methods = { { "GET", .may_come = may_come, .handle = handle_list,
-        .about = "what texts can name by textual inversion", .returns = "Embeddings" } } };
+        .about = "lists the textual inversions that prompts can name",
+        .returns = "Embeddings" } } };
 
 const struct route route_embeddings_rescan = { .path = "/embeddings/rescan",
     .methods = { { "POST", .may_come = may_come, .handle = handle_rescan,
-        .about = "looks for files that came or went", .returns = "Embeddings" } } };
+        .about = "reads the folder of textual inversions again", .returns = "Embeddings" } } };

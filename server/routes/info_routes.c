@@ -110,19 +110,19 @@ static enum MHD_Result schedulers(struct exchange *exchange) {
 }
 
 const struct route route_health = { .path = "/health",
-    .methods = { { "GET", .handle = health, .about = "whether the daemon runs",
+    .methods = { { "GET", .handle = health, .about = "answers 200 while the daemon runs",
         .returns = "{status: string, state: EngineState}" } },
     .open = true };
 
 const struct route route_health_ready = { .path = "/health/ready",
-    .methods = { { "GET", .handle = health_ready, .about = "200 once it can draw",
+    .methods = { { "GET", .handle = health_ready, .about = "answers 200 while the daemon can draw",
         .returns = "{status: string}" } },
     .open = true };
 
 const struct route route_info = { .path = "/info",
-    .methods = { { "GET", .handle = info, .about = "the model, the device, limits, the queue",
-        .returns = "Info" } } };
+    .methods = { { "GET", .handle = info,
+        .about = "the model, the device, the limits and the queue", .returns = "Info" } } };
 
 const struct route route_schedulers = { .path = "/schedulers",
-    .methods = { { "GET", .handle = schedulers, .about = "the schedulers and their options",
+    .methods = { { "GET", .handle = schedulers, .about = "lists the schedulers and their options",
         .returns = "{schedulers: [Scheduler], default: string|null}" } } };

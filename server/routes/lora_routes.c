@@ -246,14 +246,14 @@ static const char *const file_types[] = { "application/octet-stream", "applicati
     "application/safetensors", "", NULL };
 
 const struct route route_loras = { .path = "/loras",
-    .methods = { { "GET", .may_come = is_open, .handle = handle_list, .about = "the LoRAs",
+    .methods = { { "GET", .may_come = is_open, .handle = handle_list, .about = "lists the LoRAs",
         .returns = "{loras: [Lora], folder: string|null, resident_bytes: integer, "
                    "limit_bytes: integer|null, merge: boolean}" } } };
 
 /* routes.c lists this route before route_lora, which would take "rescan" for a name. */
 const struct route route_loras_rescan = { .path = "/loras/rescan",
     .methods = { { "POST", .may_come = may_change, .handle = handle_rescan,
-        .about = "looks for files that came or went",
+        .about = "reads the folder of LoRAs again",
         .returns = "{added: integer, replaced: integer, removed: integer, "
                    "failed: integer, passed_over: integer}" } } };
 
@@ -261,12 +261,12 @@ const struct route route_lora = { .path = PREFIX,
     .is_prefix = true,
     .methods = {
         { "GET", .may_come = is_open, .handle = handle_get, .about = "a LoRA", .returns = "Lora" },
-        { "PUT", file_types, may_change_named, handle_put, &upload, "sends a LoRA's file",
+        { "PUT", file_types, may_change_named, handle_put, &upload, "uploads a LoRA's file",
             .returns = "200 Lora; 201 Lora" },
         { "POST", content_types_json, may_change_named, handle_post,
-            .about = "sets its default weight, pins or loads it",
+            .about = "sets a LoRA's default weight, pins, loads or unloads it",
             .takes = "{default_weight?: number|null, text_encoder_weight?: number, "
                      "pinned?: boolean, loaded?: boolean}",
             .returns = "Lora" },
         { "DELETE", .may_come = may_change_named, .handle = handle_delete,
-            .about = "removes a LoRA", .returns = "204" } } };
+            .about = "deletes a LoRA", .returns = "204" } } };

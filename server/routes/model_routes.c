@@ -133,7 +133,7 @@ static enum MHD_Result handle_put(struct exchange *exchange) {
 
 const struct route route_models = { .path = "/models",
     .methods = { { "GET", .may_come = may_come, .handle = handle_list,
-        .about = "the checkpoints that can be drawn with",
+        .about = "lists the checkpoints that can be loaded",
         .returns = "{models: [ModelFile], current: string|null, "
                    "switch: ModelSwitch|null, can_switch: boolean}" } } };
 

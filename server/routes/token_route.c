@@ -120,7 +120,7 @@ static enum MHD_Result handle(struct exchange *exchange) {
 
 const struct route route_tokens = { .path = "/tokens",
     .methods = { { "POST", content_types_json, may_come, handle, .large = true,
-        .about = "how many tokens a prompt takes, and what of it is cut off",
+        .about = "counts the tokens of a prompt, and says what would be cut off",
         .takes = "{prompt: string, negative_prompt?: string, prompt_syntax?: 'plain'|'a1111', "
                  "long_prompt?: 'truncate'|'chunk', num_inference_steps?: integer, "
                  "scheduler?: string|object}",

@@ -209,14 +209,14 @@ static const char *const archive_types[] = { "application/x-tar", "application/g
     "application/x-gzip", "application/octet-stream", "", NULL };
 
 const struct route route_datasets = { .path = "/datasets",
-    .methods = { { "GET", .may_come = is_open, .handle = handle_list, .about = "the data sets",
-        .returns = "{datasets: [string]}" } } };
+    .methods = { { "GET", .may_come = is_open, .handle = handle_list,
+        .about = "lists the data sets", .returns = "{datasets: [string]}" } } };
 
 const struct route route_dataset = { .path = "/datasets/",
     .is_prefix = true,
     .methods = { { "GET", .may_come = is_open_named, .handle = handle_get,
-                     .about = "what is in a data set", .returns = "Dataset" },
+                     .about = "a report on a data set", .returns = "Dataset" },
         { "PUT", archive_types, is_open_named, handle_put, &upload,
-            "sends a data set as a tar archive", .returns = "201 Dataset" },
+            "uploads a data set as a tar archive", .returns = "201 Dataset" },
         { "DELETE", .may_come = is_open_named, .handle = handle_delete,
-            .about = "removes a data set", .returns = "204" } } };
+            .about = "deletes a data set", .returns = "204" } } };

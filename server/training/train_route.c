@@ -70,4 +70,4 @@ static enum MHD_Result handle(struct exchange *exchange) {
 
 const struct route route_train = { .path = "/train",
     .methods = { { "POST", content_types_json, train_order_may_come, handle, .large = true,
-        .about = "queues a training job", .schema = train_config_schema, .returns = "202 Job" } } };
+        .about = "orders a training job", .schema = train_config_schema, .returns = "202 Job" } } };

@@ -3,7 +3,7 @@ import { find } from "./dom.js";
 
 const KEY = "latentd.key";
 
-/* What the daemon says of a request that it refuses. */
+/* The daemon's error answer to a request. */
 export class ApiError extends Error {
     constructor(status, error = {}) {
         super(error.message || `the daemon answered ${status}`);
@@ -11,14 +11,15 @@ export class ApiError extends Error {
         this.code = error.code;
         this.param = error.param;
         this.allowed = error.allowed;
-        /* The message without the field's name, for a place that has the name already. */
+        /* The message without the field's name, to be shown beside the field. */
         this.reason = error.param ? this.message.replace(`${error.param}: `, "") : this.message;
     }
 }
 
 let asking = null;
 
-/* `tried`: a key that was refused. Resolves to whether there is a key to try; all requests that are refused meanwhile wait for one answer. */
+/* Asks the user for an API key. `tried`: whether a key was just refused. Resolves to true if the
+ * user gave a key. All requests that are refused while the dialog is open wait for its answer. */
 function askForKey(tried) {
     asking ??= new Promise((done) => {
         const dialog = find("#key-dialog"), input = find("#key");
@@ -48,7 +49,7 @@ function send(method, path, { body, json, headers = {}, signal }) {
         body: json !== undefined ? JSON.stringify(json) : body });
 }
 
-/* The answer, which is a good one; an ApiError otherwise. */
+/* Resolves to the answer if it is a success; throws an ApiError otherwise. */
 export async function request(method, path, options = {}) {
     let response = await send(method, path, options);
     while (response.status === 401 && await askForKey(sessionStorage.getItem(KEY) !== null))
@@ -56,7 +57,7 @@ export async function request(method, path, options = {}) {
     if (response.ok)
         return response;
     const answer = await response.json().catch(() => ({}));
-    /* AUTOMATIC1111's routes have a detail. */
+    /* AUTOMATIC1111's routes put the message into `detail`. */
     throw new ApiError(response.status, answer.error ?? { message: answer.detail });
 }
 
@@ -64,10 +65,11 @@ export const getJson = async (path, options) => (await request("GET", path, opti
 export const getText = async (path, options) => (await request("GET", path, options)).text();
 export const postJson = async (path, json) => (await request("POST", path, { json })).json();
 
-/* A file as a URL for <img>, which could not send the key; URL.revokeObjectURL when it is seen no more. */
+/* Fetches a file and returns a URL of it for <img>, which could not send the key itself. Call
+ * URL.revokeObjectURL when the picture is no longer shown. */
 export const getUrl = async (path) => URL.createObjectURL(await (await request("GET", path)).blob());
 
-/* What a daemon may have or not: null where it has not. */
+/* Fetches what not every daemon has; null if this daemon does not have it. */
 export async function getIfThere(path) {
     try {
         return await getJson(path);
@@ -78,7 +80,7 @@ export async function getIfThere(path) {
     }
 }
 
-/* The events of a stream (HTML, section 9.2.6), their data being JSON: { event, id, data }. */
+/* Yields the events of a stream (HTML, section 9.2.6) as { event, id, data }; their data is JSON. */
 export async function* events(response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "", event = "", id = "", data = [];
@@ -110,8 +112,9 @@ export async function* events(response) {
     }
 }
 
-/* Draws, and tells `on(event, data)` what happens until the answer, which is returned: the body that
- * POST /generate has without "stream". Leaving (the signal) cancels within a step. */
+/* Draws. Calls `on(event, data)` for each event before the answer. Returns the answer, which is the
+ * body of POST /generate without "stream". Aborting the signal disconnects, and the daemon then
+ * cancels the drawing within a step. */
 export async function generate(fields, on, signal) {
     const response = await request("POST", "/generate", { json: { ...fields, stream: true }, signal,
         headers: { Accept: "text/event-stream" } });

@@ -4,8 +4,8 @@ import { control, drawer } from "./fields.js";
 import { lookClosely } from "./lightbox.js";
 
 const PICTURES_MAX = 36;
-const AT_ONCE = 4; /* requests of a comparison under way */
-const FULL_MS = 1000; /* before a request that found the queue full is sent again */
+const AT_ONCE = 4; /* requests of a comparison in progress */
+const FULL_MS = 1000; /* pause before a request that found the queue full is sent again */
 const NUMBERS = [["num_inference_steps", "Steps"], ["guidance_scale", "Guidance"], ["seed", "Seed"],
     ["clip_skip", "CLIP skip"], ["guidance_rescale", "Guidance rescale"], ["strength", "Strength"]];
 const LORA = "lora:";
@@ -19,8 +19,8 @@ function numberOf(text) {
     return Number(text);
 }
 
-/* The settings that can be compared, by name: `read(text)` gives a value or throws, `put(fields, value, first)`
- * writes it into a request; `first` is the first value of its axis. */
+/* The settings that can be compared, by name. `read(text)` returns a value or throws. `put(fields,
+ * value, first)` writes the value into a request; `first` is the first value of its axis. */
 function settingsOf(form, schedulers) {
     const settings = new Map();
     for (const [name, label] of NUMBERS)
@@ -48,7 +48,7 @@ function settingsOf(form, schedulers) {
     return settings;
 }
 
-/* A row of the form: which setting, and its values. */
+/* A row of the form: the choice of a setting, and its values. */
 function createAxis(name, label, none) {
     const choice = control({ name, kind: "choice", label, values: [["", none]] });
     const values = control({ name: `${name}_values`, kind: "text", label: `Values ${label.toLowerCase()}`,
@@ -56,7 +56,8 @@ function createAxis(name, label, none) {
     return { choice, values, root: element("div.axis", {}, choice.root, values.root) };
 }
 
-/* The table as a picture: `pictures` row by row, some undefined, with the headings `columns` and `rows`. */
+/* Draws the table as one picture. `pictures` are listed row by row, undefined where one is missing;
+ * `columns` and `rows` are the headings. */
 async function paintGrid(pictures, columns, rows) {
     const bitmaps = await Promise.all(pictures.map((one) => one && createImageBitmap(one.blob)));
     const sideOf = (side) => Math.max(...bitmaps.map((one) => one?.[side] ?? 0));
@@ -78,7 +79,7 @@ async function paintGrid(pictures, columns, rows) {
     return canvas.convertToBlob({ type: "image/png" });
 }
 
-/* The table: a heading a column, a heading a row, and a place for each picture. */
+/* The table: a heading for each column and each row, and a cell for each picture. */
 function createTable(title, across, down, onstop, onclose) {
     const cells = [], pictures = [];
     const rows = down.values.map((y) => element("tr", {}, element("th", { scope: "row" }, down.say(y)),
@@ -99,7 +100,8 @@ function createTable(title, across, down, onstop, onclose) {
             pictures.forEach((one) => one && URL.revokeObjectURL(one.url));
             onclose();
         })));
-    /* The picture of a cell, which may be looked at closely with the others. */
+    /* Shows the picture of a cell. A click on it shows it in full size, with the others as
+     * neighbours. */
     function show({ cell, index, x, y }, blob) {
         const url = URL.createObjectURL(blob);
         pictures[index] = { url, blob, alt: [across.say(x), down.say(y)].filter(Boolean).join(", ") };
@@ -118,7 +120,7 @@ function createTable(title, across, down, onstop, onclose) {
     return { root, cells, show, tell, end };
 }
 
-/* `form` gives the request that all begin with, `queue` draws. */
+/* `form` gives the request that all cells have in common; `queue` draws. */
 export function createCompare(form, schedulers, queue) {
     const axes = [createAxis("across", "Across", "choose a setting"), createAxis("down", "Down", "nothing else")];
     const fault = element("p.fault", { role: "alert" }), count = element("p.hint");
@@ -143,7 +145,8 @@ export function createCompare(form, schedulers, queue) {
         return total;
     }
 
-    /* An axis as it is filled in; one that is empty has a single value that changes nothing. */
+    /* Reads an axis from the form. An axis without a setting has a single value that changes
+     * nothing. */
     function read({ choice, values }, settings) {
         const setting = settings.get(choice.get());
         if (!setting)

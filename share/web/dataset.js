@@ -1,4 +1,4 @@
-/* Pictures with captions, dropped in, looked over, and sent as a data set. */
+/* Collects pictures with captions, lets the user check them, and sends them as a data set. */
 import { getIfThere, request } from "./api.js";
 import { announce, button, bytes, element, freshId, takeFiles } from "./dom.js";
 import { control, showFault } from "./fields.js";
@@ -7,7 +7,8 @@ import { makeTar } from "./tar.js";
 const SENT = { "image/png": "png", "image/jpeg": "jpg", "image/webp": "webp" };
 const stemOf = (name) => name.replace(/\.[^.]*$/, "");
 
-/* Letters that every archive and every file system takes, each name once. */
+/* Makes a file name of letters that every archive and file system accepts, different from all
+ * earlier names. */
 function freeName(name, taken) {
     const stem = stemOf(name).replace(/[^\w-]+/g, "_").slice(0, 80) || "picture";
     let free = stem;
@@ -17,7 +18,7 @@ function freeName(name, taken) {
     return free;
 }
 
-/* Other formats than the daemon reads become PNG. */
+/* Converts formats that the daemon does not read to PNG. */
 async function readable(file) {
     if (file.type in SENT)
         return file;
@@ -28,7 +29,7 @@ async function readable(file) {
     return canvas.convertToBlob({ type: "image/png" });
 }
 
-/* `onsent(name)` hears of a new data set. */
+/* Calls `onsent(name)` when a data set was sent. */
 export function createDataset(onsent) {
     const input = element("input", { type: "file", accept: "image/*,.txt,.caption", multiple: true,
         id: freshId("pictures"), name: "pictures" });
@@ -130,7 +131,7 @@ export function createDataset(onsent) {
     return { root };
 }
 
-/* Names of what is there; null where the daemon keeps no data sets. */
+/* Returns the names of the data sets; null if the daemon keeps none. */
 export async function listDatasets() {
     const answer = await getIfThere("/datasets");
     return answer && answer.datasets.map((one) => one.name ?? one);

@@ -1,7 +1,8 @@
-/* Elements, and the few things that every part of the page does with them. */
+/* Creates elements, and has the helpers that all parts of the page use. */
 
-/* element("button.primary", { type: "button", onclick }, "Draw"): a property where the element has one,
- * else an attribute. Text is only ever text: nothing here parses HTML. */
+/* element("button.primary", { type: "button", onclick }, "Draw") sets each entry as a property if
+ * the element has one of this name, else as an attribute. Text is inserted as text: nothing here
+ * parses HTML. */
 export function element(what, properties = {}, ...children) {
     const [name, ...classes] = what.split(".");
     const node = document.createElement(name);
@@ -29,12 +30,13 @@ export const freshId = (stem) => `${stem}-${++ids}`;
 export const button = (text, onclick, properties = {}) =>
     element("button", { type: "button", onclick, ...properties }, text);
 
-/* Said to those who do not see the page, when they have a moment. */
+/* Lets screen readers speak the text once they are idle. */
 export function announce(text) {
     find("#status").textContent = text;
 }
 
-/* Something is wrong with the daemon or the connection, not with a field; "" takes it back. */
+/* Shows that something is wrong with the daemon or the connection, not with a field. "" removes the
+ * message. */
 export function showTrouble(text) {
     const place = find("#trouble");
     place.textContent = text;
@@ -60,14 +62,15 @@ export function bytes(count) {
     return `${count} bytes`;
 }
 
-/* Hands a blob to the browser's downloads. */
+/* Lets the browser download a blob. */
 export function download(blob, name) {
     const url = URL.createObjectURL(blob);
     element("a", { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
 
-/* Asks before something is lost, which `verb` would do. Resolves to whether it is wanted. */
+/* Asks the user before something is deleted; `verb` labels the button. Resolves to true if the user
+ * agrees. */
 export function confirmed(question, verb) {
     const dialog = element("dialog", { "aria-label": question },
         element("form", { method: "dialog" }, element("p", {}, question),
@@ -83,10 +86,10 @@ export function confirmed(question, verb) {
     });
 }
 
-/* Whether files are dragged. Text that is dragged into a field is the browser's affair. */
+/* Returns whether files are dragged. Dragged text is left to the browser. */
 export const hasFiles = (event) => event.dataTransfer.types.includes("Files");
 
-/* Files dropped on `place`, or chosen with `input`, where there is one. */
+/* Calls `take` with the files that are dropped on `place` or chosen with `input`, if there is one. */
 export function takeFiles(place, input, take) {
     let depth = 0;
     const over = (step) => place.classList.toggle("over", (depth = Math.max(0, depth + step)) > 0);
@@ -110,7 +113,7 @@ export function takeFiles(place, input, take) {
     });
 }
 
-/* Folders are opened, however deep. */
+/* Reads folders and all folders in them. */
 async function droppedFiles(transfer) {
     const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
     if (!entries.length)

@@ -1,6 +1,6 @@
-/* Controls with a label, a word of help and a place for what is wrong. Each is { name, label, root, get,
- * set, fits, wrong }: `get` gives undefined for what is left to the daemon, `fits` tells whether it can
- * show a value that comes from elsewhere. */
+/* Controls with a label, a help text and a place for an error. Each is { name, label, root, get,
+ * set, fits, wrong }. `get` returns undefined if the value is left to the daemon. `fits(value)`
+ * says whether the control can show this value. `wrong(text)` shows an error; "" removes it. */
 import { element, freshId } from "./dom.js";
 
 function frame(spec, input, ...more) {
@@ -26,7 +26,7 @@ function frame(spec, input, ...more) {
 
 const changed = (input) => input.dispatchEvent(new Event("input", { bubbles: true }));
 
-/* A number, with a slider beside it where `slide` gives its range: [from, to, step]. */
+/* A number. With `slide`, [from, to, step], it has a slider of this range beside it. */
 function numberControl(spec) {
     const input = element("input", { type: "number", min: spec.min ?? "", max: spec.max ?? "",
         step: spec.step ?? (spec.kind === "integer" ? 1 : "any"), placeholder: spec.placeholder ?? "",
@@ -37,7 +37,7 @@ function numberControl(spec) {
         slider.addEventListener("input", () => { input.value = slider.value; });
         input.addEventListener("input", () => { slider.value = input.value; });
     }
-    /* What is left empty is drawn anew each time: a way back to that. */
+    /* An empty seed means a new random one for each drawing. This button empties the field. */
     const empty = spec.empty ? element("button.quiet", { type: "button", hidden: true,
         onclick: () => { control.set(); input.focus(); } }, spec.empty) : null;
     const control = frame(spec, input, slider, empty);
@@ -107,7 +107,7 @@ function flagControl(spec) {
 const makers = { integer: numberControl, number: numberControl, text: textControl,
     choice: choiceControl, flag: flagControl };
 
-/* `spec`: { name, kind, label, help, default, ... }: see the makers above. */
+/* `spec` is { name, kind, label, help, default, ... }; the makers above read the further members. */
 export function control(spec) {
     const made = makers[spec.kind](spec);
     made.default = spec.default;
@@ -115,7 +115,8 @@ export function control(spec) {
     return made;
 }
 
-/* An option as the daemon describes it, in the words of JSON schema: GET /schedulers, /openapi.json. */
+/* Makes the control of an option that the daemon describes by a JSON schema (GET /schedulers,
+ * /openapi.json). */
 export function optionControl(name, option, label = name.replaceAll("_", " ")) {
     const kind = option.enum ? "choice" : { boolean: "flag", string: "text", array: "text" }[option.type] ?? option.type;
     const max = option.maximum ?? option.exclusiveMaximum;
@@ -125,7 +126,8 @@ export function optionControl(name, option, label = name.replaceAll("_", " ")) {
     return made;
 }
 
-/* A part of the form that opens, and says while it is closed how things stand. */
+/* A part of the form that can be opened. While it is closed, its title shows a summary of its
+ * settings. */
 export function drawer(title, open, ...children) {
     const digest = element("span.digest");
     const root = element("details.drawer", { open },
@@ -134,7 +136,7 @@ export function drawer(title, open, ...children) {
     return { root, say: (text) => { digest.textContent = text; } };
 }
 
-/* Shows what is wrong with a field where that is; false if no control has the error's param. */
+/* Shows an error beside the field that it names. Returns false if no control has this name. */
 export function showFault(controls, { param, reason }) {
     const name = param?.replace(/\[.*/, "");
     const control = controls.find((one) => one.name === param) ??

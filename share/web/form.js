@@ -1,4 +1,5 @@
-/* The form of what to draw: all that POST /generate takes, with the daemon's own ranges and defaults. */
+/* The form of a drawing. It has a control for each field of POST /generate, with the daemon's
+ * ranges and defaults. */
 import { element, find, number } from "./dom.js";
 import { control, drawer, optionControl, showFault } from "./fields.js";
 import { createLoras } from "./loras.js";
@@ -7,9 +8,10 @@ import { createSizes } from "./sizes.js";
 import { createSource } from "./source.js";
 
 const DRAFT = "latentd.draft";
-/* Of a request, not of a picture: settings that a picture brings leave them alone. */
+/* Fields of a request that a picture does not have: taking over a picture's settings leaves them
+ * unchanged. */
 const NOT_OF_PICTURES = ["output", "quality", "priority", "timeout_s", "preview_every", "preview"];
-const SEED_MAX = 2 ** 53 - 1; /* of what JavaScript's numbers hold exactly */
+const SEED_MAX = 2 ** 53 - 1; /* the largest integer that JavaScript holds exactly */
 
 function promptFields() {
     return [
@@ -51,7 +53,7 @@ function moreFields() {
         { name: "quality", kind: "integer", label: "Quality", min: 1, max: 100, placeholder: "90",
             help: "of JPEG and WebP" },
         { name: "vae_tiling", kind: "choice", label: "Large pictures", default: "auto",
-            values: [["auto", "whole, if there is the memory"], ["on", "in tiles"], ["off", "always whole"]] },
+            values: [["auto", "whole, if memory suffices"], ["on", "in tiles"], ["off", "always whole"]] },
         { name: "priority", kind: "integer", label: "Priority", default: 0, min: -3, max: 3, slide: [-3, 3, 1] },
         { name: "timeout_s", kind: "number", label: "Give up after", min: 1, placeholder: "never",
             help: "seconds" },
@@ -90,7 +92,7 @@ function createSampler(schedulers, info) {
             return mine.length ? Object.fromEntries([["name", name], ...mine.map((one) => [one.name, one.get()])])
                                : name;
         },
-        /* The names of what cannot be shown. */
+        /* Returns the names of the options that the form cannot show. */
         set(scheduler) {
             const { name, ...values } = typeof scheduler === "string" ? { name: scheduler } : scheduler ?? {};
             if (!known.has(name))
@@ -149,15 +151,16 @@ export function createForm(info, schedulers) {
     find("#settings").addEventListener("change", tell);
     tell();
 
-    /* What differs from the defaults, so that a reload forgets nothing; pictures are too large for that. */
+    /* Saves the values that differ from the defaults, so that a reload keeps them. Pictures are too
+     * large to be saved. */
     function save() {
         const changed = plain.filter((one) => one.get() !== one.default).map((one) => [one.name, one.get()]);
         sessionStorage.setItem(DRAFT, JSON.stringify({ ...Object.fromEntries(changed), scheduler: sampler.get(),
             loras: loras.get() }));
     }
 
-    /* Shows these parameters. Those that are not among them had their plain defaults, whatever this model's are.
-     * Returns the names of what cannot be shown. */
+    /* Shows a picture's parameters. A field that is missing there had the API's default, which may
+     * differ from this model's. Returns the names of the fields that the form cannot show. */
     function show(parameters) {
         const left = [];
         for (const one of plain) {
@@ -200,20 +203,21 @@ export function createForm(info, schedulers) {
                 if (one.get() !== undefined && !one.root.hidden)
                     fields[one.name] = one.get();
             if (!fields.preview_every)
-                delete fields.preview; /* is refused where there are none */
+                delete fields.preview; /* the daemon refuses it without previews */
             return { fields, kept: begun.kept };
         },
         async set(parameters, kept) {
             await source.set(kept, parameters); /* first: it sets width and height */
             show(parameters);
         },
-        /* As `set`, of a file that may say anything: what cannot be shown is not taken. Resolves to its names. */
+        /* Does what `set` does, for the fields of a file from anywhere. Fields that the form cannot
+         * show are left out. Resolves to their names. */
         async take(fields) {
             const known = [...plain.map((one) => one.name), "scheduler", "loras", "init_image", "mask_image"];
             if (fields.init_image)
                 known.push("strength", "resize_mode");
             await source.set(null);
-            return [...show(fields), ...(fields.init_image ? ["the picture that it began with"] : []),
+            return [...show(fields), ...(fields.init_image ? ["the start picture"] : []),
                 ...(fields.mask_image ? ["the mask"] : []),
                 ...Object.keys(fields).filter((name) => !known.includes(name)).map((name) => name.replaceAll("_", " "))];
         },
@@ -233,7 +237,7 @@ export function createForm(info, schedulers) {
     };
 }
 
-/* What is worth saying of how a picture was drawn: [name, text]. */
+/* Describes how a picture was drawn, as a list of [name, text]. */
 export function describeParameters(parameters, schedulers, timings) {
     const scheduler = parameters.scheduler?.name;
     const shown = schedulers.schedulers.find((one) => one.name === scheduler)?.display_name ?? scheduler;
@@ -249,7 +253,7 @@ export function describeParameters(parameters, schedulers, timings) {
     if (parameters.loras?.length)
         list.push(["LoRAs", parameters.loras.map((one) => `${one.name} ${number(one.weight)}`).join(", ")]);
     if (parameters.init_image)
-        list.push(["Begun with", parameters.mask_image ? "a picture and a mask" : "a picture"],
+        list.push(["Start picture", parameters.mask_image ? "a picture and a mask" : "a picture"],
             ["Strength", number(parameters.strength)]);
     if (timings)
         list.push(["Took", `${number(timings.total_s)} s`]);

@@ -1,4 +1,4 @@
-/* The pictures of this browser, and the one that is looked at. */
+/* The pictures that this browser keeps, and the one that is shown. */
 import { announce, base64ToBlob, button, download, element, find } from "./dom.js";
 import { describeParameters } from "./form.js";
 import { lookClosely } from "./lightbox.js";
@@ -10,7 +10,7 @@ const ENDINGS = { "image/png": "png", "image/jpeg": "jpg", "image/webp": "webp" 
 
 const endingOf = ({ blob }) => ENDINGS[blob.type] ?? "png";
 
-/* The pictures of an answer, each with what draws it again alone. */
+/* Splits an answer into its pictures, each with the parameters that draw it again by itself. */
 export function picturesOf(answer, kept) {
     const { priority, timeout_s, ...rest } = answer.parameters;
     return answer.images.map((image, index) => ({
@@ -23,7 +23,7 @@ export function picturesOf(answer, kept) {
     }));
 }
 
-/* The pictures of one request while they are drawn: { root, show(index, url) }. */
+/* Shows the previews of one request while it is drawn: { root, show(index, url) }. */
 export function createSheet({ prompt, width, height, num_images: count = 1 }) {
     const places = Array.from({ length: count }, () => element("div.preview"));
     const grid = element("div.sheet", {}, ...places);
@@ -35,13 +35,13 @@ export function createSheet({ prompt, width, height, num_images: count = 1 }) {
         element("figcaption", {}, element("p.said", {}, prompt)));
     const show = (index, url) => {
         if (!places[index].firstChild)
-            places[index].append(element("img.picture", { alt: "The picture so far" }));
+            places[index].append(element("img.picture", { alt: "Preview of the picture" }));
         places[index].firstChild.src = url;
     };
     return { root, show };
 }
 
-/* `again(picture)` and `begin(picture)` are what the buttons do. */
+/* The buttons of the picture that is shown call `again(picture)` and `begin(picture)`. */
 export function createGallery(schedulers, { again, begin }) {
     const viewer = find("#viewer"), section = find("#gallery"), list = section.querySelector("ul");
     let pictures = [], shown = null;
@@ -84,7 +84,7 @@ export function createGallery(schedulers, { again, begin }) {
         viewer.querySelector(".look").focus();
     }
 
-    /* All of them in one file, the latest first. */
+    /* Downloads all pictures in one file, the latest first. */
     function downloadAll() {
         const digits = String(pictures.length).length;
         const files = pictures.map((picture, i) => ({ blob: picture.blob, time_s: picture.created,
@@ -93,7 +93,7 @@ export function createGallery(schedulers, { again, begin }) {
         announce(`${files.length} pictures in one file`);
     }
 
-    /* At a sheet of what is under way. */
+    /* Shows the previews of a drawing in progress. */
     function look(sheet) {
         shown = null;
         viewer.replaceChildren(sheet.root);
@@ -156,7 +156,8 @@ export function createGallery(schedulers, { again, begin }) {
             show(pictures[0]);
     });
     return {
-        /* It takes the place of its sheet, unless somebody looks at something else by now. */
+        /* Adds the pictures of an answer. The first one replaces the previews, unless the user has
+         * chosen another picture meanwhile. */
         add(answer, kept, sheet) {
             const added = picturesOf(answer, kept);
             for (const picture of added.toReversed()) {
@@ -168,7 +169,7 @@ export function createGallery(schedulers, { again, begin }) {
             return added;
         },
         look,
-        /* What was under way there will not come. */
+        /* Removes the previews of a drawing that has failed or was cancelled. */
         leave(sheet) {
             if (viewer.contains(sheet.root))
                 pictures.length ? show(pictures[0]) : showEmpty();

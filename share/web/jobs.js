@@ -1,4 +1,4 @@
-/* The daemon's jobs, and one of them closely: its loss while it trains, its pictures, its end. */
+/* The list of the daemon's jobs, and one job in detail: its loss, its pictures and its result. */
 import { events, getIfThere, getJson, getText, getUrl, postJson, request } from "./api.js";
 import { announce, button, element, find, number, seconds } from "./dom.js";
 import { lookClosely } from "./lightbox.js";
@@ -10,7 +10,8 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 const nameOf = ({ request: asked, type }) => asked?.name ?? [asked?.prompt ?? type].flat().join(", ");
 
-/* One job, followed until `close`. `useAdapter(name)` goes and draws with what was trained. */
+/* Shows one job and follows it until `close`. `useAdapter(name)` goes to the drawing form with the
+ * trained adapter. */
 function createJob(job, useAdapter, onchange) {
     const plot = createPlot(), abort = new AbortController();
     const title = element("h4", {}, nameOf(job)), trains = job.type === "train";
@@ -112,7 +113,7 @@ function createJob(job, useAdapter, onchange) {
             text && element("figcaption", {}, text)));
     }
 
-    /* Of a job that draws: they are kept for a while only. */
+    /* The pictures of a job that draws. The daemon keeps them for a limited time. */
     async function readDrawn() {
         const images = state.result?.images ?? [];
         const shown = await Promise.allSettled(images.map((one) => figure(one.url, `${title.textContent}, seed ${one.seed}`)));
@@ -128,7 +129,7 @@ function createJob(job, useAdapter, onchange) {
             element("h5", {}, `After step ${one.step}` +
                 (one.loss !== undefined && one.loss !== null ? `, loss ${number(one.loss)}` : "")),
             element("ul", {}, ...await Promise.all((one.pictures ?? []).map((picture) =>
-                figure(picture.url, `As it draws after step ${one.step}`, picture.prompt)))))));
+                figure(picture.url, `Drawn after step ${one.step}`, picture.prompt)))))));
         pictures.replaceChildren(...shown);
     }
 
@@ -146,7 +147,8 @@ function createJob(job, useAdapter, onchange) {
         }
     }
 
-    /* The stream ends with the job; one that breaks off is asked for again, after what was heard. */
+    /* The stream ends with the job. If it breaks off earlier, it is opened again after the last
+     * event that was received. */
     async function follow() {
         let last = "";
         while (!abort.signal.aborted && !ENDS.includes(state.state)) {
@@ -186,7 +188,7 @@ function createJob(job, useAdapter, onchange) {
 export function createJobs(useAdapter) {
     const body = find("#jobs-body");
     const list = element("ul.joblist"), place = element("div");
-    const names = new Map(); /* of jobs, by id: the list of all of them has none */
+    const names = new Map(); /* requests by job id; the list of jobs does not have them */
     let open = null, kept = true;
     body.replaceChildren(list, place);
 

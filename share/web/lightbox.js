@@ -1,8 +1,9 @@
-/* A picture as large as the window, or pixel for pixel. The arrow keys go to its neighbours, Escape closes it. */
+/* Shows a picture as large as the window, or pixel for pixel. The arrow keys go to its neighbours,
+ * Escape closes it. */
 import { button, element } from "./dom.js";
 
-/* `pictures`: [{ url, alt }], of which the one at `index` is shown first. Resolves when it is closed, to the
- * index of the last one. The browser gives the focus back. */
+/* `pictures` is [{ url, alt }]; the one at `index` is shown first. Resolves at the end to the index
+ * of the picture that was shown last. The browser gives the focus back. */
 export function lookClosely(pictures, index) {
     const image = element("img"), where = element("span.how", { role: "status" });
     const frame = element("div.frame", {}, image);
@@ -16,7 +17,7 @@ export function lookClosely(pictures, index) {
     function showPixels(on) {
         own.setAttribute("aria-pressed", String(on));
         frame.classList.toggle("pixels", on);
-        frame.tabIndex = on ? 0 : -1; /* where there is something to scroll */
+        frame.tabIndex = on ? 0 : -1; /* only if there is something to scroll */
     }
 
     function go(to) {

@@ -1,13 +1,13 @@
-/* The adapters of a picture: each with a switch and its weight, and what may be done with its file. */
+/* The adapters of a picture, each with a switch, its weights and a menu for its file. */
 import { getIfThere, postJson, request } from "./api.js";
 import { announce, button, bytes, confirmed, element, freshId, number, takeFiles } from "./dom.js";
 
 const RANGE = { min: -1, max: 2, step: 0.05 }, LIMIT = 100;
-const LONG_NAME = 14; /* letters; a longer one has a line of its own */
-const SEARCH_FROM = 6; /* a list of so many has a search */
+const LONG_NAME = 14; /* in letters; a longer name has a line of its own */
+const SEARCH_FROM = 6; /* a list of this many adapters has a search */
 const pathOf = (name) => `/loras/${encodeURIComponent(name)}`;
 
-/* One weight: a slider for the hand, a number for whoever knows it. */
+/* A weight, as a slider and as a number. */
 function weight(label, value, oninput) {
     const id = freshId("weight");
     const slider = element("input", { type: "range", ...RANGE, "aria-label": label, value });
@@ -19,13 +19,14 @@ function weight(label, value, oninput) {
         set: (to) => { field.value = to; slider.value = to; } };
 }
 
-/* What the daemon knows of it, and what may be done: `change(fields)` and `remove()` resolve when it is done. */
+/* The details of an adapter, with buttons that change or delete it. `change(fields)` and `remove()`
+ * resolve when the daemon has answered. */
 function about(lora, unet, texts, { change, remove }) {
     const known = [lora.kinds?.join(", "), lora.ranks?.length ? `rank ${lora.ranks.map((one) => one.value).join(", ")}` : "",
         bytes(lora.file_bytes)].filter(Boolean).join(", ");
-    const standing = lora.default_weight === null ? "" : `, drawn with by default at ${number(lora.default_weight)}`;
+    const standing = lora.default_weight === null ? "" : `, used by default at ${number(lora.default_weight)}`;
     const weights = () => ({ default_weight: unet.get(), ...(texts ? { text_encoder_weight: texts.get() } : {}) });
-    const buttons = [button("Draw with it by default", () => change(weights()))];
+    const buttons = [button("Use by default", () => change(weights()))];
     if (lora.default_weight !== null)
         buttons.push(button("Not by default", () => change({ default_weight: null })));
     buttons.push(button("Delete", remove));
@@ -80,7 +81,7 @@ function createSearch(rows) {
     return { input, apply };
 }
 
-/* A control as those of fields.js: { name: "loras", root, get, set, fits, wrong }, and refresh(). */
+/* A control like those of fields.js: { name: "loras", root, get, set, fits, wrong }, and refresh(). */
 export function createLoras() {
     const list = element("ul.loras");
     const empty = element("p.hint", {}, "None yet.");
@@ -104,7 +105,7 @@ export function createLoras() {
     const weighs = (value) => value === undefined || Number.isFinite(value) && Math.abs(value) <= LIMIT;
     const fits = (lora) => has(lora?.name) && weighs(lora.weight) && weighs(lora.text_encoder_weight);
 
-    /* Does what changes an adapter, says what went wrong, and reads the list again. */
+    /* Runs a change of an adapter, shows its error if it fails, and reads the list again. */
     async function attempt(name, work, done) {
         wrong("");
         try {
@@ -160,7 +161,7 @@ export function createLoras() {
     return {
         name: "loras", root, input, wrong, refresh, get: chosen, has, fits,
         names: () => rows.map((one) => one.name),
-        /* Those that are not here are left out, and named. */
+        /* Adapters that this daemon does not have are left out, and a message names them. */
         set(loras) {
             for (const one of rows)
                 one.set((loras ?? []).find((lora) => lora?.name === one.name && fits(lora)));

@@ -1,4 +1,5 @@
-/* Starts the page: asks the daemon what it can do, builds the forms from that, and shows one room. */
+/* Starts the page: asks the daemon what it can do, builds the forms accordingly, and shows one of
+ * the two rooms. */
 import { getJson } from "./api.js";
 import { createCompare } from "./compare.js";
 import { announce, element, find, freshId, hasFiles, showTrouble, takeFiles } from "./dom.js";
@@ -12,7 +13,7 @@ import { createTraining } from "./train.js";
 const ROOMS = ["draw", "train"];
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/* What the daemon is and does, as soon as it has loaded its checkpoint. */
+/* Resolves to GET /info once the daemon has loaded its checkpoint. */
 async function waitForModel() {
     for (;;) {
         try {
@@ -21,7 +22,7 @@ async function waitForModel() {
                 showTrouble("");
                 return info;
             }
-            showTrouble(`The daemon is ${info.state}. The page goes on by itself.`);
+            showTrouble(`The daemon is ${info.state}. The page continues once it is ready.`);
         } catch (error) {
             showTrouble(`${error.message}. Trying again.`);
         }
@@ -42,7 +43,8 @@ function showRoom() {
     document.dispatchEvent(new CustomEvent("room", { detail: room }));
 }
 
-/* A way to take the settings of a picture's file over into the form: a button, and a place to drop it. */
+/* Takes the settings of a picture's file over into the form. The file is chosen with a button or
+ * dropped on the prompt. */
 function takeSettings(form, model) {
     const input = element("input", { type: "file", accept: "image/png,image/jpeg,image/webp", id: freshId("settings-of") });
     const said = element("p.hint", { role: "status" });
@@ -64,7 +66,7 @@ function takeSettings(form, model) {
     takeFiles(find("#prompt-fields"), input, take);
     takeFiles(find("#viewer"), null, take);
     find("#prompt-fields").append(root);
-    /* Elsewhere a dropped file would take the page's place. */
+    /* Elsewhere the browser would replace the page by the dropped file. */
     for (const kind of ["dragover", "drop"])
         document.addEventListener(kind, (event) => {
             if (hasFiles(event))
@@ -94,7 +96,8 @@ async function start() {
     takeSettings(form, info.model.name);
     const compare = createCompare(form, schedulers, queue);
     find("#settings").append(compare.root);
-    /* The forms follow from the model: a new one, as soon as nothing is drawn by the old one. */
+    /* The forms depend on the model, so a switch reloads the page once the drawings in progress
+     * have ended. */
     await createModelPicker(info, () => queue.whenEmpty(() => location.reload()));
     createTraining(info, (lora) => {
         location.hash = "#draw";

@@ -1,11 +1,11 @@
-/* Which checkpoint draws, where there are several. */
+/* The choice of the checkpoint, if the daemon has several. */
 import { getIfThere, request } from "./api.js";
 import { announce, element, find, showTrouble } from "./dom.js";
 
 const LOOK_MS = 500;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/* Until the switch has ended; its last state. */
+/* Waits until the switch has ended. Resolves to its last state. */
 async function follow() {
     for (;;) {
         const answer = await getIfThere("/models");
@@ -19,7 +19,7 @@ async function follow() {
     }
 }
 
-/* `onswitched()` once another model is there. */
+/* Calls `onswitched()` when another checkpoint is in use. */
 export async function createModelPicker(info, onswitched) {
     const place = find("#model");
     const device = info.device?.name ?? info.model.device;

@@ -1,7 +1,8 @@
-/* The losses of a job as a drawing: each step faintly, their running mean, and the held-out pictures' as dots. */
+/* Plots the losses of a job: a faint line of all steps, their running mean, and dots for the
+ * validation losses. */
 const SVG = "http://www.w3.org/2000/svg";
 const [LEFT, RIGHT, TOP, BOTTOM] = [52, 14, 14, 30];
-const MEAN_SHARE = 0.08; /* of all steps, in the running mean */
+const MEAN_SHARE = 0.08; /* share of all steps that the running mean covers */
 
 function shape(name, attributes, text) {
     const node = document.createElementNS(SVG, name);
@@ -22,7 +23,7 @@ function runningMean(records) {
     return list;
 }
 
-/* Round values between two others, three to six of them. */
+/* Returns three to six round values between two others. */
 function ticks(from, to) {
     const raw = (to - from) / 4 || 1, power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].map((x) => x * power).find((x) => x >= raw);
@@ -32,11 +33,11 @@ function ticks(from, to) {
     return list;
 }
 
-/* `records`: lines of /jobs/ID/metrics; `steps`: how many there will be. */
+/* `records` are the lines of /jobs/ID/metrics; `steps` is the number of steps of the whole job. */
 export function createPlot() {
     const root = shape("svg", { class: "plot", role: "img" });
     let last = null;
-    /* The viewBox has the element's own pixels, so that the letters keep their size. */
+    /* The viewBox has the size of the element in pixels, so that the letters keep their size. */
     new ResizeObserver(() => last && draw(...last)).observe(root);
     const draw = (records, steps) => {
         last = [records, steps];

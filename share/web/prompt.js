@@ -1,8 +1,9 @@
-/* The prompts: how many tokens they take, weights by keys, and the words of textual inversion. */
+/* The prompts: the number of their tokens, keys that change weights, and buttons for the words of
+ * textual inversion. */
 import { ApiError, getIfThere, postJson } from "./api.js";
 import { announce, button, element, freshId } from "./dom.js";
 
-const COUNT_MS = 250; /* after the last key */
+const COUNT_MS = 250; /* pause after the last key before tokens are counted */
 const CUT_SHOWN = 200; /* letters */
 const STEP = 0.1, TAG_STEP = 0.05;
 const TAG = /<lora:[^<>:]+:(-?\d*\.?\d+)>/g;
@@ -12,7 +13,8 @@ const WORD_END = /[\s,()[\]<>|]/;
 
 const rounded = (weight) => Math.round(100 * weight) / 100;
 
-/* The weight of the tag around start .. end, as a change. */
+/* Changes the weight of the <lora:...> tag around start .. end. Returns what reweigh returns; null
+ * without such a tag. */
 function reweighTag(text, start, end, way) {
     for (const { 0: tag, 1: number, index } of text.matchAll(TAG)) {
         const to = index + tag.length - 1, from = to - number.length;
@@ -24,7 +26,7 @@ function reweighTag(text, start, end, way) {
     return null;
 }
 
-/* The words at a cursor: all in its brackets, else the word. */
+/* Returns the range of the words at the cursor: all words in the brackets around it, else one. */
 function wordsAt(text, at) {
     const open = Math.max(text.lastIndexOf("(", at - 1), -1), shut = text.indexOf(")", at);
     const inside = text.slice(open + 1, shut);
@@ -38,8 +40,9 @@ function wordsAt(text, at) {
     return [start, end];
 }
 
-/* What to put into `text` so that the words of start .. end weigh more (`way` 1) or less (-1):
- * { from, to, put, start, end }, the latter two selecting the words again; null where there are none. */
+/* Makes the words of start .. end in `text` weigh more (`way` 1) or less (-1). Returns { from, to,
+ * put, start, end }: `put` replaces the range from .. to, and start .. end is then the range of the
+ * words. Returns null if there are no words. */
 export function reweigh(text, start, end, way) {
     const tag = reweighTag(text, start, end, way);
     if (tag)
@@ -47,7 +50,7 @@ export function reweigh(text, start, end, way) {
     if (start === end)
         [start, end] = wordsAt(text, start);
     const whole = /^\(([^()]*?)(:-?\d*\.?\d+)?\)$/s.exec(text.slice(start, end));
-    if (whole) /* its brackets are selected too */
+    if (whole) /* the brackets are part of the selection */
         [start, end] = [start + 1, start + 1 + whole[1].length];
     while (start < end && /\s/.test(text[start]))
         start++;
@@ -62,7 +65,7 @@ export function reweigh(text, start, end, way) {
     return { from, to, put: weight === 1 ? words : `(${words}:${weight})`, start: begin, end: begin + words.length };
 }
 
-/* As if it had been typed, so that it can be undone. */
+/* Inserts the text as if it had been typed, so that it can be undone. */
 function write(input, from, to, text) {
     input.focus();
     input.setSelectionRange(from, to);
@@ -87,7 +90,7 @@ function weighByKeys(input, syntax, say) {
         if (syntax.get() === "a1111")
             return;
         syntax.set("a1111");
-        say("Brackets are weights from now on: the prompt's syntax is AUTOMATIC1111's.");
+        say("Brackets now set weights: the prompt syntax is AUTOMATIC1111's.");
     });
 }
 
@@ -124,7 +127,7 @@ function countTokens(controls, sampler) {
                 prompt_syntax: prompt_syntax.get(), num_inference_steps: num_inference_steps.get(), scheduler: sampler.get(),
                 ...(long_prompt.root.hidden ? {} : { long_prompt: long_prompt.get() }) });
         } catch (error) {
-            if (!(error instanceof ApiError)) /* a text that is not allowed is refused when it is drawn */
+            if (!(error instanceof ApiError)) /* a wrong text gets its error when it is drawn */
                 return;
         }
         if (mine !== asked)
@@ -142,7 +145,8 @@ function countTokens(controls, sampler) {
 
 /* --- words --- */
 
-/* The words of textual inversion, each a button that writes it where the cursor was. */
+/* Makes a button for each word of textual inversion. The button inserts the word at the cursor's
+ * last place. */
 async function wordsFor(inputs) {
     const known = (await getIfThere("/embeddings"))?.embeddings ?? [];
     let last = inputs[0];
@@ -162,7 +166,7 @@ export function createPrompts(place, controls, sampler) {
     const said = element("p.hint", { role: "status" }), words = element("p");
     place.replaceChildren(...prompts.map((one) => one.root),
         element("div", {}, element("p.hint.keys", {}, element("kbd", {}, "Ctrl"), " ", element("kbd", {}, "↑"), " ",
-            element("kbd", {}, "↓"), " weigh the words at the cursor"), said, words));
+            element("kbd", {}, "↓"), " change the weight of the words at the cursor"), said, words));
     controls.prompt_syntax.root.addEventListener("input", () => { said.textContent = ""; });
     for (const input of inputs)
         weighByKeys(input, controls.prompt_syntax, (text) => { said.textContent = text; });

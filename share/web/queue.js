@@ -1,4 +1,4 @@
-/* What this page is having drawn: each with its progress and a way to stop it. */
+/* The drawings that this page has ordered, each with its progress and a button to cancel it. */
 import { ApiError, generate } from "./api.js";
 import { announce, base64ToBlob, button, element, find, seconds } from "./dom.js";
 import { createSheet } from "./gallery.js";
@@ -15,7 +15,7 @@ function line(prompt, look, cancel) {
     return { root, image, bar, text, stop };
 }
 
-/* `gallery` shows what comes of it, `fault(error)` what is wrong with a request. */
+/* `gallery` shows the pictures, `fault(error)` shows why a request was refused. */
 export function createQueue(gallery, fault) {
     const section = find("#queue"), list = section.querySelector("ol");
     const drawings = [];
@@ -92,7 +92,7 @@ export function createQueue(gallery, fault) {
                 gallery.look(sheet);
             return { abort: () => abort.abort(), done: run(drawing, onfault) };
         },
-        /* At once, if nothing is under way. */
+        /* Calls `then` when no drawing is in progress: at once, or when the last one ends. */
         whenEmpty(then) {
             onempty = then;
             if (!drawings.length)

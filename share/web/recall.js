@@ -1,30 +1,31 @@
-/* What a picture's file says of how it was drawn: latentd's own pictures carry their whole request,
- * AUTOMATIC1111's a text. The daemon reads the file. */
+/* Reads from a picture's file how it was drawn. latentd's pictures contain their whole request,
+ * AUTOMATIC1111's contain an infotext. The daemon reads the file. */
 import { postJson } from "./api.js";
 import { blobToDataUrl } from "./dom.js";
 
-/* AUTOMATIC1111's numbers and ours. */
+/* AUTOMATIC1111's names of numbers, and ours. */
 const NUMBERS = { "Steps": "num_inference_steps", "CFG scale": "guidance_scale", "Seed": "seed",
     "Size-1": "width", "Size-2": "height" };
-/* What says nothing that could be taken over, or is taken care of below. */
+/* Entries of an infotext that are not settings, or that are handled below. */
 const KNOWN = new Set([...Object.keys(NUMBERS), "Prompt", "Negative prompt", "Sampler", "Schedule type", "Eta", "Clip skip",
     "RNG", "Version", "Model", "Model hash", "VAE", "VAE hash", "Lora hashes", "TI hashes", "Hashes"]);
 const TAG = /<lora:([^<>:]+)(?::[^<>]*)?>/g;
 
-/* latentd's request, where the file has one. */
+/* Returns latentd's request, or null if the file has none. */
 function ownRequest(items) {
     for (const text of [items.latentd, items.ImageDescription]) {
         try {
             const fields = JSON.parse(text);
             if (typeof fields.prompt === "string" || fields.prompt_embeds)
                 return fields;
-        } catch { /* somebody else's text */ }
+        } catch { /* another program's text */ }
     }
     return null;
 }
 
-/* `left` gets what has no counterpart here. The answer also has AUTOMATIC1111's defaults; what the file says is
- * in the text. */
+/* Makes fields of an infotext. Adds to `left` the settings that this daemon does not have.
+ * `parameters` also has AUTOMATIC1111's defaults; only entries that occur in the text `info` are
+ * from the file. */
 function fromText({ info, parameters, scheduler }, hasLora, model, left) {
     const said = (name) => info.includes(`${name}: `);
     const fields = { prompt_syntax: "a1111", negative_prompt: parameters["Negative prompt"],
@@ -50,8 +51,9 @@ function fromText({ info, parameters, scheduler }, hasLora, model, left) {
     return fields;
 }
 
-/* Resolves to { fields, left }: fields of POST /generate, and what of the file they lack, in words. `hasLora(name)`
- * tells which there are. Throws where the file says nothing. */
+/* Resolves to { fields, left }: fields of POST /generate, and descriptions of the settings that
+ * could not be taken over. `hasLora(name)` says whether the daemon has this adapter. Throws if the
+ * file has no parameters. */
 export async function recall(file, hasLora, model) {
     const answer = await postJson("/sdapi/v1/png-info", { image: await blobToDataUrl(file) });
     const left = [], own = ownRequest(answer.items);

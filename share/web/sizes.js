@@ -1,9 +1,10 @@
-/* Sizes to choose from, and a way to turn a picture on its side. */
+/* A list of sizes to choose from, and a button that swaps width and height. */
 import { button, element, freshId } from "./dom.js";
 
 const RATIOS = [[4, 3], [3, 2], [16, 9]];
 
-/* The model's own size, and pictures whose short side is the model's, upright and wide: [width, height, what it is]. */
+/* Returns the model's own size and common ratios with its short side, upright and wide, as [width,
+ * height, label]. */
 function sizesOf({ model, limits }) {
     const own = [model.default_width, model.default_height], short = Math.min(...own);
     const multiple = limits.size_multiple, found = [[...own, "default"]];
@@ -15,7 +16,7 @@ function sizesOf({ model, limits }) {
     return found.filter(([width, height]) => Math.max(width, height) <= limits.width_max);
 }
 
-/* For the controls of width and height. */
+/* `width` and `height` are the controls of these fields. */
 export function createSizes(info, width, height) {
     const sizes = sizesOf(info), id = freshId("size");
     const choice = element("select", { id }, ...sizes.map(([w, h, what]) =>

@@ -1,12 +1,14 @@
-/* The picture to begin with, and the mask that is painted on it. */
+/* The start picture, and the mask that is painted on it. */
 import { announce, blobToDataUrl, button, element, freshId, takeFiles } from "./dom.js";
 import { control } from "./fields.js";
 
-const SENT = ["image/png", "image/jpeg", "image/webp"]; /* other files are converted */
+const SENT = ["image/png", "image/jpeg", "image/webp"]; /* files of other types are converted */
 const UNDO_STEPS = 20;
-const PAINT = "#e5431c"; /* seen on most pictures; the mask is made of its opacity alone */
+const PAINT = "#e5431c"; /* a colour that stands out on most pictures; only its opacity makes the
+                          * mask */
 
-/* Paints on `canvas`, which lies over a picture and has its pixels: what is opaque is drawn anew. */
+/* Lets the user paint on `canvas`, which lies over a picture and has its size in pixels. The opaque
+ * part is drawn anew. */
 function createPainter(canvas, cursor, brush) {
     const context = canvas.getContext("2d", { willReadFrequently: true });
     const past = [];
@@ -23,7 +25,7 @@ function createPainter(canvas, cursor, brush) {
         context.lineTo(to.x + 0.01, to.y);
         context.stroke();
     }
-    /* Gives the canvas the opacity that `opacity(data, i)` has for the pixel at i. */
+    /* Sets the opacity of each pixel to `opacity(data, i)`, where i is the pixel's index in `data`. */
     function repaint(opacity) {
         const image = context.getImageData(0, 0, canvas.width, canvas.height);
         for (let i = 0; i < image.data.length; i += 4)
@@ -128,7 +130,7 @@ function createPainter(canvas, cursor, brush) {
             remember();
             repaint((data, i) => 255 - data[i + 3]);
         },
-        /* White where it is drawn anew, black elsewhere. */
+        /* Returns the mask as a picture: white where it is drawn anew, black elsewhere. */
         async toPng() {
             const out = new OffscreenCanvas(canvas.width, canvas.height), flat = out.getContext("2d");
             flat.drawImage(canvas, 0, 0);
@@ -148,7 +150,7 @@ function createPainter(canvas, cursor, brush) {
     };
 }
 
-/* `onsize(width, height)` hears how large a new picture is. */
+/* Calls `onsize(width, height)` with the size of a new picture. */
 export function createSource(onsize) {
     const input = element("input", { type: "file", accept: "image/*", id: freshId("init-image") });
     const drop = element("p.drop", {}, element("label.button", { htmlFor: input.id }, "Choose a picture"),
@@ -186,7 +188,7 @@ export function createSource(onsize) {
         fault.hidden = !text;
     };
     const tell = () => root.dispatchEvent(new Event("input", { bubbles: true }));
-    /* As the daemon has it: 1 with a mask, 0.8 without. */
+    /* The daemon's defaults: 1 with a mask, 0.8 without. */
     function followMask() {
         if (strengthTouched)
             return;
@@ -236,7 +238,7 @@ export function createSource(onsize) {
     return {
         root, input, wrong, take, clear, controls: [strength, resize],
         digest: () => (!file ? "none" : painter.painted() ? "with a mask" : "whole"),
-        /* The fields of the request, and the blobs they were made of. */
+        /* Resolves to the fields of the request, and the blobs that they were made from. */
         async get() {
             if (!file)
                 return { fields: {}, kept: null };

@@ -1,5 +1,5 @@
-/* Keeps the gallery in the browser, so that a reload loses no picture. Nothing here is missed where a
- * browser refuses to keep anything. */
+/* Keeps the gallery in the browser, so that a reload loses no picture. If the browser refuses to
+ * store anything, the page works without it. */
 const LIMIT = 200;
 
 let opening = null;

@@ -1,4 +1,5 @@
-/* Tar archives (POSIX.1-1988's ustar) of a few files, for PUT /datasets/NAME and for downloads. */
+/* Makes tar archives (POSIX.1-1988's ustar) of a few files, for PUT /datasets/NAME and for
+ * downloads. */
 const BLOCK = 512;
 const encoder = new TextEncoder();
 
@@ -12,14 +13,15 @@ function header(name, size, time_s) {
     put("0000000\0", 116);
     put(`${octal(size, 11)}\0`, 124);
     put(`${octal(time_s, 11)}\0`, 136);
-    put(" ".repeat(8), 148); /* the sum counts its own place as spaces */
+    put(" ".repeat(8), 148); /* the checksum counts its own field as spaces */
     put("0", 156);
     put("ustar\x0000", 257);
     put(`${octal(block.reduce((sum, byte) => sum + byte, 0), 6)}\0 `, 148);
     return block;
 }
 
-/* `files`: [{ name, blob, time_s }], names of at most 100 bytes; time_s since 1970, 0 if it is left out. */
+/* `files` is [{ name, blob, time_s }]. A name has at most 100 bytes. time_s is in seconds since
+ * 1970; default 0. */
 export function makeTar(files) {
     const parts = [];
     for (const { name, blob, time_s } of files) {

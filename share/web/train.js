@@ -1,4 +1,4 @@
-/* The room where adapters are trained: pictures in, a job, and how it goes. */
+/* The room "Train": data sets, the form of a training job, and the jobs. */
 import { getIfThere, postJson, request } from "./api.js";
 import { announce, button, confirmed, element, find } from "./dom.js";
 import { createDataset, listDatasets } from "./dataset.js";
@@ -6,8 +6,8 @@ import { control, drawer, optionControl, showFault } from "./fields.js";
 import { createJobs } from "./jobs.js";
 import { TRAIN_WORDS } from "./trainwords.js";
 
-/* `sent`: also where it is the default. The others are left to the daemon unless they are changed, since it
- * refuses what has no effect beside the rest. */
+/* `sent`: the field is sent even if it has its default. Other fields are sent only if the user has
+ * changed them, because the daemon refuses fields that have no effect beside the others. */
 function mainFields(info) {
     return [
         { name: "dataset", kind: "choice", label: "Data set", values: [["", "none yet"]], sent: true },
@@ -34,11 +34,12 @@ const watchFields = (info) => [
 
 const changed = (control) => control.get() !== undefined && control.get() !== control.default;
 
-/* What a help text says beyond the label above it. */
+/* Returns the help text without the label at its beginning, which stands above it anyway. */
 const withoutLabel = (help, label) => (help.toLowerCase().startsWith(label.toLowerCase())
     ? help.slice(label.length).replace(/^[;,]?\s*/, "") : help);
 
-/* Those of the schema's fields that are not in `known`, as [title, controls] in the groups of trainwords.js. */
+/* Returns controls for the schema's fields that are not in `known`, as [title, controls], in the
+ * groups of trainwords.js. */
 function groupsOf(schema, known) {
     const left = new Map(Object.entries(schema?.properties ?? {}).filter(([name]) => !known.has(name)));
     const take = (name, label = name.replaceAll("_", " "), words = "") => {
@@ -54,8 +55,9 @@ function groupsOf(schema, known) {
     return groups.filter(([, controls]) => controls.length);
 }
 
-/* All that the daemon takes beside the fields in `known`, with a search: { all, root, showAll() }. At first those
- * that are often changed are seen, and those that are changed now. */
+/* Returns controls for all fields of a job that are not in `known`, with a search: { all, root,
+ * showAll() }. At first only the fields that are often changed are shown, and those that the user
+ * has changed. */
 async function createOthers(known) {
     const api = await getIfThere("/openapi.json");
     const groups = groupsOf(api?.paths["/train"]?.post.requestBody.content["application/json"].schema, known);
@@ -83,7 +85,7 @@ async function createOthers(known) {
         element("div.row", {}, count, every), ...sections.map((one) => one.root)) };
 }
 
-/* Lists are written in words or lines, objects as JSON. */
+/* Lists are entered as words or lines, objects as JSON. */
 function listOf(text, option) {
     if (option?.items?.type !== "string")
         return JSON.parse(text);
@@ -95,7 +97,7 @@ const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boole
 function createTrainForm(info, onstart) {
     const specs = [mainFields(info), watchFields(info)];
     const parts = specs.map((list) => list.map((spec) => ({ ...control(spec), sent: spec.sent })));
-    const all = parts.flat(); /* and the rest, once it is known */
+    const all = parts.flat(); /* the other fields are added once the schema is loaded */
     const named = Object.fromEntries(all.map((one) => [one.name, one]));
     const fault = element("p.fault", { role: "alert" });
     const roots = (list) => list.map((one) => one.root);
@@ -119,7 +121,7 @@ function createTrainForm(info, onstart) {
         element("div.inside", {}, ...roots(parts[0])), watch.root, rest.root, fault,
         element("div.go", {}, element("button.primary", { type: "submit" }, "Train")));
 
-    /* The fields of the job. */
+    /* Returns the fields of the job. */
     function collect() {
         const fields = {};
         for (const one of all)
@@ -187,7 +189,7 @@ function createTrainForm(info, onstart) {
     return { root, refresh };
 }
 
-/* `useAdapter(name)` goes and draws with what was trained. */
+/* `useAdapter(name)` goes to the drawing form with the trained adapter. */
 export function createTraining(info, useAdapter) {
     const jobs = createJobs(useAdapter);
     const form = createTrainForm(info, (id) => jobs.refresh().then(() => jobs.show(id)));

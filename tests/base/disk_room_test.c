@@ -63,13 +63,14 @@ static void a_part_is_kept_for_jobs(void) {
     CHECK(disk_room_check(3, 10 * MIB, "it", &err), "%s", err.message);
     CHECK(
         !disk_room_check(3, 10 * MIB + 1, "the data set cats", &err) && err.code == ERROR_NO_SPACE,
-        "a byte more");
+        "one byte over the limit is accepted");
     CHECK_CONTAINS(err.message, "the data set cats: 11 MiB more are needed, 60 MiB are free");
     begin(DISK, KEPT - MIB);
-    CHECK(!disk_room_check(3, 0, "it", &err), "less is free than is kept");
+    CHECK(!disk_room_check(3, 0, "it", &err),
+        "a write is accepted although less is free than is kept for jobs");
     begin(UINT64_C(1) << 40, 1025 * MIB);
     CHECK(disk_room_check(3, MIB, "it", &err) && !disk_room_check(3, 2 * MIB, "it", &err),
-        "of a large disk 1 GiB is kept");
+        "on a large disk not exactly 1 GiB is kept for jobs");
     printf("kept: %d MiB of 1,000, 1,024 of 1,048,576\n", (int)(KEPT / MIB));
 }
 
@@ -82,10 +83,10 @@ static void a_header_takes_nothing(void) {
     CHECK(set_aside == MIB + STEP && taken == set_aside, "%d MiB", (int)(set_aside / MIB));
     CHECK(disk_room_grow(3, MIB + STEP, 800 * MIB, &taken, "it", &err) && set_aside == taken &&
               taken == MIB + STEP,
-        "what fits into it takes nothing");
+        "bytes within the reserved space reserve more");
     CHECK(disk_room_grow(3, MIB + STEP + 1, 800 * MIB, &taken, "it", &err) && set_aside == taken &&
               taken == MIB + 2 * STEP + 1,
-        "the next step");
+        "one byte over the reserved space does not reserve one more step");
 }
 
 static void no_more_than_comes_is_set_aside(void) {
@@ -96,10 +97,12 @@ static void no_more_than_comes_is_set_aside(void) {
         err.message, (int)(taken / MIB));
     taken = 0;
     CHECK(disk_room_grow(3, MIB, 0, &taken, "it", &err) && taken == MIB + STEP,
-        "nobody said how much: %d MiB", (int)(taken / MIB));
+        "a file of unknown size reserves %d MiB instead of its bytes and one step",
+        (int)(taken / MIB));
     taken = 0;
     CHECK(disk_room_grow(3, 5 * MIB, 3 * MIB, &taken, "it", &err) && taken == 5 * MIB,
-        "more than was said: %d MiB", (int)(taken / MIB));
+        "a file larger than announced reserves %d MiB instead of exactly its bytes",
+        (int)(taken / MIB));
 }
 
 static void a_full_disk_refuses(void) {
@@ -108,15 +111,16 @@ static void a_full_disk_refuses(void) {
     begin(DISK, KEPT + STEP);
     CHECK(!disk_room_grow(3, MIB, 0, &taken, "it", &err) && err.code == ERROR_NO_SPACE &&
               taken == 0 && set_aside == 0,
-        "with the step it would be too much");
+        "a reservation that would use the space kept for jobs is not refused, or reserves "
+        "something");
     begin(DISK, DISK);
     refusal = ENOSPC;
     CHECK(
         !disk_room_grow(3, MIB, 0, &taken, "it", &err) && err.code == ERROR_NO_SPACE && taken == 0,
-        "a disk that filled up just now");
+        "a disk that is full at the reservation is not ERROR_NO_SPACE");
     refusal = EOPNOTSUPP;
     CHECK(disk_room_grow(3, MIB, 0, &taken, "it", &err) && taken == MIB + STEP,
-        "a file system that cannot set aside");
+        "a file system without fallocate does not count the bytes as reserved");
 }
 
 int main(void) {

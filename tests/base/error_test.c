@@ -6,7 +6,7 @@
 static void field_errors_name_field_value_and_allowed(void) {
     struct error err = { 0 };
     CHECK(!error_field(&err, "width", "511", "a multiple of %d from %d to %d", 8, 64, 2048),
-        "an error is never true");
+        "error_field returns true");
     CHECK_STRING(err.param, "width");
     CHECK_STRING(err.value, "511");
     CHECK_STRING(err.allowed, "a multiple of 8 from 64 to 2048");
@@ -31,7 +31,8 @@ static void long_texts_are_cut_between_characters(void) {
                 strlen(err.param), bytes);
             CHECK(strlen(err.value) == lead + (127 - lead) / bytes * bytes, "%zu bytes of %zu",
                 strlen(err.value), bytes);
-            CHECK(memcmp(err.value, text, strlen(err.value)) == 0, "the text's beginning");
+            CHECK(memcmp(err.value, text, strlen(err.value)) == 0,
+                "the cut value is not the text's beginning");
         }
 }
 
@@ -47,14 +48,14 @@ static void prefix_keeps_the_code_and_truncates_safely(void) {
     error_set(&err, ERROR_NOT_FOUND, "no such file");
     error_prefix(&err, "unet");
     CHECK_STRING(err.message, "unet: no such file");
-    CHECK(!error_set(NULL, ERROR_IO, "nobody cares"), "NULL is fine");
+    CHECK(!error_set(NULL, ERROR_IO, "nobody cares"), "error_set with NULL returns true");
 }
 
 static void a_full_disk_has_a_code_of_its_own(void) {
     CHECK(error_code_of_write(ENOSPC) == ERROR_NO_SPACE &&
               error_code_of_write(EDQUOT) == ERROR_NO_SPACE &&
               error_code_of_write(EIO) == ERROR_IO && error_code_of_write(0) == ERROR_IO,
-        "by errno");
+        "a failed write has another code than its errno stands for");
     CHECK_STRING(error_code_name(ERROR_NO_SPACE), "disk_full");
     CHECK(error_http_status(ERROR_NO_SPACE) == 507, "%d", error_http_status(ERROR_NO_SPACE));
 }

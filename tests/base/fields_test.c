@@ -144,14 +144,14 @@ static void a_struct_is_checked(void) {
         field_reset(&fields[i], &t);
     CHECK(
         t.loud && t.side == 0 && t.steps == 2 && t.scale == 7.5 && t.tiling == CHOICE_ON && !t.text,
-        "the defaults");
+        "a field that was not given does not have its default");
     for (size_t i = 0; i < COUNT; i++)
         CHECK(field_check(&fields[i], &t, &err), "%s", err.message);
     t.side = 63, t.scale = NAN, t.tiling = (enum choice)3;
     CHECK(!field_check(named("side"), &t, &err) && strcmp(err.value, "63") == 0, "%s", err.message);
     CHECK(
         !field_check(named("scale"), &t, &err) && strcmp(err.value, "nan") == 0, "%s", err.message);
-    CHECK(!field_check(named("tiling"), &t, &err), "a fourth word");
+    CHECK(!field_check(named("tiling"), &t, &err), "a value that stands for no word is accepted");
 }
 
 static void a_schema_says_what_is_allowed(void) {

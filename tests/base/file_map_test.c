@@ -54,12 +54,13 @@ static void cut_file_reads_as_zeros(off_t length) {
     unsigned left = sum(&map);
     printf("cut to %lld of %d bytes: the bytes' sum is %u\n", (long long)length, BYTES, left);
     CHECK(left == 7 * (unsigned)length, "sum %u", left);
-    CHECK(!file_map_intact(&map, &err), "a cut file passes for whole");
+    CHECK(!file_map_intact(&map, &err), "a file that was cut short is reported as intact");
     CHECK(err.code == ERROR_IO, "code %d", (int)err.code);
     CHECK_CONTAINS(err.message, "changed while it was read");
     /* The file is whole again, but the map still has a page of zeros. */
     fill_file();
-    CHECK(!file_map_intact(&map, &err), "a mended file passes for what was read");
+    CHECK(!file_map_intact(&map, &err),
+        "a file that was cut and made whole again is reported as intact");
     file_map_close(&map);
 }
 
@@ -69,7 +70,7 @@ static void overwritten_file_is_noticed(void) {
     struct error err = { 0 };
     const struct timespec times[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
     CHECK(utimensat(AT_FDCWD, path, times, 0) == 0, "cannot date %s", path);
-    CHECK(!file_map_intact(&map, &err), "a file of another date passes for the old one");
+    CHECK(!file_map_intact(&map, &err), "a file with another time of change is reported as intact");
     CHECK_CONTAINS(err.message, "written to while it was read");
     file_map_close(&map);
 }
@@ -105,13 +106,14 @@ static void damage_is_charged_to_the_map_that_has_the_range(void) {
     const uint8_t *range = first.bytes;
     during_munmap = open_cut_and_read;
     file_map_close(&first);
-    CHECK(second.bytes == range, "the range was not taken again, so nothing is shown");
+    CHECK(second.bytes == range,
+        "the second map is not at the first one's address, so this test proves nothing");
     /* The file is whole again and has its old date. Only the damage that file_map recorded shows
      * that it changed. */
     fill_file();
     const struct timespec times[2] = { second.modified, second.modified };
     CHECK(utimensat(AT_FDCWD, path, times, 0) == 0, "cannot date %s", path);
-    CHECK(!file_map_intact(&second, &err), "pages of zeros pass for the file");
+    CHECK(!file_map_intact(&second, &err), "a map that reads zeros is reported as intact");
     printf("cut while another map was closed: %s\n", err.message);
     file_map_close(&second);
 }

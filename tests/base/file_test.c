@@ -105,8 +105,8 @@ static void a_reader_keeps_the_old_file(void) {
     char got[8] = { 0 };
     int fd = open(path, O_RDONLY);
     CHECK(write_text(path, "other", &err), "%s", err.message);
-    CHECK(
-        read(fd, got, 5) == 5 && memcmp(got, "again", 5) == 0, "\"%s\" through the old name", got);
+    CHECK(read(fd, got, 5) == 5 && memcmp(got, "again", 5) == 0,
+        "the open descriptor reads \"%s\", not the new text", got);
     close(fd);
     check_content(path, "other");
 }
@@ -119,7 +119,8 @@ static void a_name_comes_after_its_bytes(void) {
     printf("a file is written by %d rename(s), %d of them before its bytes were synced; the folder "
            "is %s\n",
         disk.renames, disk.too_early, disk.is_folder_synced ? "synced" : "not synced");
-    CHECK(disk.renames == 1 && disk.too_early == 0 && disk.is_folder_synced, "the order");
+    CHECK(disk.renames == 1 && disk.too_early == 0 && disk.is_folder_synced,
+        "the file is not synced before its one rename, or the folder not after it");
 }
 
 static void links_stay_links(void) {
@@ -132,7 +133,7 @@ static void links_stay_links(void) {
     check_content(in_folder("mode"), "by the link");
     CHECK(mode_of(in_folder("mode")) == 0600, "%o", mode_of(in_folder("mode")));
     CHECK(file_check_writable(dangling, &err), "%s", err.message);
-    CHECK(access(in_folder("later"), F_OK) != 0, "asking made the file");
+    CHECK(access(in_folder("later"), F_OK) != 0, "file_check_writable left the file it had tried");
     CHECK(write_text(dangling, "made", &err), "%s", err.message);
     CHECK(lstat(dangling, &st) == 0 && S_ISLNK(st.st_mode), "the link became a file");
     check_content(in_folder("later"), "made");
@@ -164,7 +165,7 @@ static void fifos_and_devices_are_written_through(void) {
     for (ssize_t n = 0, more; n < 4 && poll(&shown, 1, 10000) == 1; n += more)
         if ((more = read(terminal, got + n, sizeof(got) - 1 - (size_t)n)) <= 0)
             break;
-    CHECK(strcmp(got, "seen") == 0, "it shows \"%s\"", got);
+    CHECK(strcmp(got, "seen") == 0, "the mapped file shows \"%s\"", got);
     close(terminal);
 }
 
@@ -200,7 +201,7 @@ static void standard_output_is_a_dash(void) {
     bool closed_ok = file_check_writable("-", &closed) || write_text("-", "x", NULL);
     dup2(kept, STDOUT_FILENO);
     CHECK(ok, "%s", err.message);
-    CHECK(!closed_ok, "a closed standard output");
+    CHECK(!closed_ok, "closing a closed standard output succeeds");
     CHECK_STRING(closed.message, "cannot write standard output: it is closed");
     check_content(path, "onetwo");
     close(fd);
@@ -287,7 +288,7 @@ static void what_cannot_be_written_is_known_before(void) {
     check_both_refuse(in_folder("no/such"), "No such file or directory");
     check_both_refuse(in_folder("mode/x"), "Not a directory");
     CHECK(file_check_writable(in_folder("free"), &err), "%s", err.message);
-    CHECK(files_in_folder() == before, "asking left a file");
+    CHECK(files_in_folder() == before, "file_check_writable left a file");
 }
 
 /* Runs in a process that is not root: for root every folder is open. */
@@ -331,7 +332,8 @@ static void reading_has_a_ceiling(void) {
     CHECK(err.code == ERROR_TOO_LARGE, "%s", err.message);
     CHECK(file_read(path, 10, &got, &size, &err) && size == 10 && got[10] == 0, "%s", err.message);
     free(got);
-    CHECK(!file_read(in_folder("none"), 9, &got, &size, &err), "a file that is not there");
+    CHECK(
+        !file_read(in_folder("none"), 9, &got, &size, &err), "a file that does not exist is read");
     CHECK(err.code == ERROR_NOT_FOUND, "%s", err.message);
     CHECK(!file_read(in_folder("fifo"), 9, &got, &size, &err), "a FIFO");
     CHECK(err.code == ERROR_INVALID, "%s", err.message);
@@ -348,12 +350,13 @@ static void a_tree_goes_and_what_its_links_lead_to_stays(void) {
     CHECK(system(command) == 0, "%s", command);
     const int at = open(folder, O_RDONLY | O_DIRECTORY);
     file_remove_tree(at, "tree");
-    CHECK(!file_is_folder(in_folder("tree")), "it is gone");
-    CHECK(file_exists(in_folder("outside/x")), "what its links led to is not");
+    CHECK(!file_is_folder(in_folder("tree")), "the removed folder still exists");
+    CHECK(file_exists(in_folder("outside/x")),
+        "the target of a link in the removed folder was removed");
     /* The tree's own name may be a link, which must not be followed. */
-    CHECK(symlinkat("outside", at, "tree") == 0, "a link in its place");
+    CHECK(symlinkat("outside", at, "tree") == 0, "cannot make a link in the folder's place");
     file_remove_tree(at, "tree");
-    CHECK(file_exists(in_folder("outside/x")), "what a link leads to is not");
+    CHECK(file_exists(in_folder("outside/x")), "removing a link removed its target");
     file_remove_tree(at, "none");
     close(at);
 }

@@ -60,7 +60,7 @@ static void nesting_and_repetition_are_bounded(void) {
     json_decref(value);
     const char quoted[] = "\"\\\"[[[[[[[[[[[[[[[[[[[[\"";
     value = json_parse(quoted, sizeof(quoted) - 1, &err);
-    CHECK(json_is_string(value), "also behind a quote that ends none: %s", err.message);
+    CHECK(json_is_string(value), "brackets after an escaped quote are text: %s", err.message);
     json_decref(value);
 }
 
@@ -70,7 +70,7 @@ static void values_are_bounded(void) {
     char *text = malloc(JSON_MAX_VALUES + 2);
     memset(text, ',', JSON_MAX_VALUES + 2);
     text[0] = '[';
-    CHECK(!json_parse(text, JSON_MAX_VALUES, &err), "commas without values");
+    CHECK(!json_parse(text, JSON_MAX_VALUES, &err), "invalid JSON with many commas is accepted");
     CHECK_CONTAINS(err.message, "not valid JSON");
     CHECK(!json_parse(text, JSON_MAX_VALUES + 1, &err), "one value more is accepted");
     CHECK_CONTAINS(err.message, "JSON of more than 2097152 values");
@@ -114,7 +114,7 @@ static void requests_are_bounded_before_memory_is_spent(void) {
     CHECK_CONTAINS(err.message, "JSON of more than 4096 values");
     CHECK(err.code == ERROR_INVALID, "code %d", err.code);
     value = json_parse(text, 2 * most + 3, &err);
-    CHECK(value, "a file may have more: %s", err.message);
+    CHECK(value, "a file may have more values than a request: %s", err.message);
     json_decref(value);
     free(text);
 }

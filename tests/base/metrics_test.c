@@ -25,7 +25,7 @@ static double value_of(const char *text, const char *series) {
 static double rendered(const char *series) {
     size_t size;
     char *text = metrics_render(NULL, &size);
-    CHECK(text && strlen(text) == size, "as long as it says");
+    CHECK(text && strlen(text) == size, "the text does not have the returned size");
     const double value = text ? value_of(text, series) : NAN;
     free(text);
     return value;
@@ -55,34 +55,41 @@ static void no_count_is_lost_between_threads(void) {
     CHECK(
         rendered("latentd_vae_seconds_count") == all, "%g", rendered("latentd_vae_seconds_count"));
     CHECK_NEAR(rendered("latentd_vae_seconds_sum"), all * 10.001, 1e-6);
-    CHECK(rendered("latentd_vae_seconds_bucket{le=\"0.001\"}") == 0, "none below 1 ms");
-    CHECK(rendered("latentd_vae_seconds_bucket{le=\"0.0025\"}") == all / 2, "half at 2 ms");
-    CHECK(rendered("latentd_vae_seconds_bucket{le=\"10\"}") == all / 2, "half above 10 s");
-    CHECK(rendered("latentd_vae_seconds_bucket{le=\"30\"}") == all, "all below 30 s");
-    CHECK(rendered("latentd_vae_seconds_bucket{le=\"+Inf\"}") == all, "all");
     CHECK(
-        rendered("latentd_batch_distinct_loras_bucket{le=\"1\"}") == all / 2, "ends are inclusive");
+        rendered("latentd_vae_seconds_bucket{le=\"0.001\"}") == 0, "values are counted below 1 ms");
+    CHECK(rendered("latentd_vae_seconds_bucket{le=\"0.0025\"}") == all / 2,
+        "the values of 2 ms are not in the bucket up to 2.5 ms");
+    CHECK(rendered("latentd_vae_seconds_bucket{le=\"10\"}") == all / 2,
+        "not half of the values are above 10 s");
+    CHECK(
+        rendered("latentd_vae_seconds_bucket{le=\"30\"}") == all, "not all values are below 30 s");
+    CHECK(rendered("latentd_vae_seconds_bucket{le=\"+Inf\"}") == all, "all");
+    CHECK(rendered("latentd_batch_distinct_loras_bucket{le=\"1\"}") == all / 2,
+        "a bucket does not include its upper bound");
     CHECK(rendered("latentd_lora_requests_total{lora=\"snow\"}") == all / 2, "snow");
     CHECK(rendered("latentd_lora_requests_total{lora=\"ink\"}") == all / 2, "ink");
     printf("compared: %d threads of %d rounds lost nothing\n", THREADS, ROUNDS);
 }
 
 static void a_gauge_is_there_once_it_is_set(void) {
-    CHECK(isnan(rendered("latentd_lora_bytes")), "never set: %g", rendered("latentd_lora_bytes"));
+    CHECK(isnan(rendered("latentd_lora_bytes")), "a gauge that was never set is rendered: %g",
+        rendered("latentd_lora_bytes"));
     size_t size;
     char *text = metrics_render(NULL, &size);
-    CHECK(text && !strstr(text, "latentd_lora_bytes"), "nor its head");
+    CHECK(text && !strstr(text, "latentd_lora_bytes"),
+        "the head of a gauge that was never set is rendered");
     free(text);
     metric_set(METRIC_lora_bytes, -5);
     CHECK(rendered("latentd_lora_bytes") == -5, "%g", rendered("latentd_lora_bytes"));
-    CHECK(isnan(rendered("latentd_train_loss")), "never set: %g", rendered("latentd_train_loss"));
+    CHECK(isnan(rendered("latentd_train_loss")), "a gauge that was never set is rendered: %g",
+        rendered("latentd_train_loss"));
     metric_set_real(METRIC_train_loss, 0.125);
     CHECK(rendered("latentd_train_loss") == 0.125, "%g", rendered("latentd_train_loss"));
     metric_set(METRIC_gpu_memory_bytes_weights, INT64_C(1) << 40);
     CHECK(rendered("latentd_gpu_memory_bytes{kind=\"weights\"}") == ldexp(1, 40), "2^40");
     text = metrics_render(NULL, &size);
-    CHECK(text && strstr(text, "# HELP latentd_gpu_memory_bytes Memory of the accelerator.\n"),
-        "the family's help, though its first series is not set");
+    CHECK(text && strstr(text, "# HELP latentd_gpu_memory_bytes Memory of the GPU, by kind.\n"),
+        "the family's help is missing, because its first series is not set");
     free(text);
 }
 
@@ -91,7 +98,8 @@ static void odd_values_do_no_harm(void) {
     metric_observe(METRIC_png_seconds, -1);
     metric_observe(METRIC_png_seconds, INFINITY);
     CHECK(rendered("latentd_png_seconds_count") == 3, "counted");
-    CHECK(rendered("latentd_png_seconds_bucket{le=\"0.001\"}") == 2, "NaN and negative as 0");
+    CHECK(rendered("latentd_png_seconds_bucket{le=\"0.001\"}") == 2,
+        "NaN and negative values are not counted as 0");
     CHECK_NEAR(rendered("latentd_png_seconds_sum"), 1e9, 1);
 }
 
@@ -112,8 +120,10 @@ static void steps_are_told_apart_by_their_rows(void) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         CHECK(metric_step_seconds(cases[i].rows) == cases[i].metric, "%d rows", cases[i].rows);
     metric_observe(metric_step_seconds(4), 0.3);
-    CHECK(rendered("latentd_step_seconds_bucket{rows=\"3-4\",le=\"0.5\"}") == 1, "its label");
-    CHECK(rendered("latentd_step_seconds_count{rows=\"3-4\"}") == 1, "its count");
+    CHECK(rendered("latentd_step_seconds_bucket{rows=\"3-4\",le=\"0.5\"}") == 1,
+        "the call is not in the series of its number of rows");
+    CHECK(rendered("latentd_step_seconds_count{rows=\"3-4\"}") == 1,
+        "the series of 3 or 4 rows does not count the call");
 }
 
 /* A picture of 25 steps takes 0.5 s on a GPU and 200 s on a CPU; quantiles need ends around both.
@@ -122,12 +132,18 @@ static void buckets_fit_what_they_hold(void) {
     metric_observe(METRIC_request_seconds, 0.5);
     metric_observe(METRIC_request_seconds, 200);
     metric_observe(METRIC_request_seconds, 1500);
-    CHECK(rendered("latentd_request_seconds_bucket{le=\"0.25\"}") == 0, "none within 0.25 s");
-    CHECK(rendered("latentd_request_seconds_bucket{le=\"0.5\"}") == 1, "one within 0.5 s");
-    CHECK(rendered("latentd_request_seconds_bucket{le=\"120\"}") == 1, "one within 2 minutes");
-    CHECK(rendered("latentd_request_seconds_bucket{le=\"300\"}") == 2, "two within 5 minutes");
-    CHECK(rendered("latentd_request_seconds_bucket{le=\"1200\"}") == 2, "two within 20 minutes");
-    CHECK(rendered("latentd_request_seconds_bucket{le=\"1800\"}") == 3, "all within 30 minutes");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"0.25\"}") == 0,
+        "a request is counted within 0.25 s");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"0.5\"}") == 1,
+        "not one request is counted within 0.5 s");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"120\"}") == 1,
+        "not one request is counted within 2 minutes");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"300\"}") == 2,
+        "not two requests are counted within 5 minutes");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"1200\"}") == 2,
+        "not two requests are counted within 20 minutes");
+    CHECK(rendered("latentd_request_seconds_bucket{le=\"1800\"}") == 3,
+        "not all requests are counted within 30 minutes");
 }
 
 static void put_more(FILE *out) {
@@ -140,7 +156,7 @@ static void a_caller_adds_families(void) {
         "\n# HELP more_total Of a caller's own.\n# TYPE more_total counter\nmore_total 4\n";
     size_t size;
     char *text = metrics_render(put_more, &size);
-    CHECK(text && strstr(text, expected), "behind the others");
+    CHECK(text && strstr(text, expected), "the caller's family does not follow the daemon's");
     free(text);
 }
 
@@ -160,7 +176,8 @@ static void names_are_escaped_and_bounded(void) {
     CHECK(series == METRICS_LORAS_MAX, "%d series", series);
     free(text);
     const double others = rendered("latentd_lora_requests_other_total");
-    CHECK(others == METRICS_LORAS_MAX + 3, "the others: %g", others);
+    CHECK(others == METRICS_LORAS_MAX + 3, "requests of names without a series are counted as %g",
+        others);
 }
 
 int main(void) {

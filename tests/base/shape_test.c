@@ -49,7 +49,7 @@ int main(void) {
     }
     const char *at = "string limit:integer";
     json_t *first = shape_read(&at);
-    CHECK(first, "the first of two");
+    CHECK(first, "shape_read does not read the first of two properties");
     CHECK_STRING(at, "limit:integer");
     json_decref(first);
     printf("%zu shapes, %zu wrong ones\n", sizeof(right) / sizeof(right[0]),

@@ -38,7 +38,8 @@ def help_and_version():
     for command in commands:
         r = run(command, "--help")
         check(r.returncode == 0 and "usage: latentd " + command in r.stdout, f"{command}: {r.stdout}")
-        check(all(len(line) <= 100 for line in r.stdout.split("\n")), f"{command}: lines fit")
+        check(all(len(line) <= 100 for line in r.stdout.split("\n")),
+              f"{command}: no line of its help is over 100 columns")
         check(run("help", command).stdout == r.stdout, f"help {command}")
     check(re.fullmatch(r"latentd \d+\.\d+\.\d+\n", run("--version").stdout), "version")
     check(run("help").stdout == run("--help").stdout, "help")
@@ -113,7 +114,7 @@ def wrong_command_lines():
 
 
 def names_that_are_taken():
-    """A served name is the name of nothing else."""
+    """A served name must differ from the names of checkpoints and adapters."""
     with tempfile.TemporaryDirectory() as folder:
         os.makedirs(folder + "/models/anime/v3/unet")
         os.mkdir(folder + "/loras")
@@ -123,7 +124,7 @@ def names_that_are_taken():
         for names, words in ((["a:b"], "a:b is not allowed; a name of 1 to 255 ASCII characters without a colon"),
                              ([""], "a name of 1 to 255"), (["x" * 256], "a name of 1 to 255"), ([" x"], "a name of 1"),
                              (["\t"], "a name of 1 to 255"), (["\u00e9"], "a name of 1 to 255"),
-                             (["sd15"], "sd15 is not allowed; a name of nothing else: the checkpoint has this name"),
+                             (["sd15"], "sd15 is not allowed; a name that nothing else has: the checkpoint has this name"),
                              (["fake"], "the checkpoint has this name"), (["dall-e-2", "dall-e-2"], "given twice"),
                              (["dall-e-2", "snow"], "an adapter in --lora-dir has this name"),
                              (["old"], "a checkpoint in --model-root has this name"),
@@ -145,27 +146,29 @@ def pictures():
         check(sorted(os.listdir(folder)) == ["l.safetensors", "many.v2-0.png", "many.v2-1.png",
                                              "many.v2-2.png", "one.png"], f"{os.listdir(folder)}")
         with open(folder + "/one.png", "rb") as f:
-            check(b"Steps: 3, Sampler: PNDM" in f.read(), "the picture says how it was made")
+            check(b"Steps: 3, Sampler: PNDM" in f.read(), "the picture's texts hold its parameters")
         r = run("generate", "--model", "fake", "--prompt", "a", "-o", "ddim.png", "--scheduler", "ddim",
                 "--eta", "0.5", "--timestep-spacing=trailing", "--set-alpha-to-one", "true",
                 "--steps-offset", "2", cwd=folder)
         with open(folder + "/ddim.png", "rb") as f:
             png = f.read()
         check(all(words in png for words in (b'"eta":0.5', b'"timestep_spacing":"trailing"', b'"steps_offset":2',
-                                             b'"set_alpha_to_one":true')), "the flags are the API's options")
+                                             b'"set_alpha_to_one":true')),
+              "the scheduler flags set the API's options")
         r = run("generate", "--model", "fake", "--prompt", "a", "-o", "x.png", "--eta", "0.5", cwd=folder)
         check(r.returncode == 1 and "scheduler.eta: 0.5 is not allowed; pndm has no such option" in r.stderr,
               r.stderr)
         r = run("generate", "--model", "fake,step_ms=5", "--prompt", "a", "-o", "one.png", "--steps=4",
                 "--repeat", "3", cwd=folder)
         took = re.findall(r"^(\d+\.\d{4}) s: text encoder .* \(5 calls\)", r.stdout, re.M)
-        check(len(took) == 3 and all(0.02 <= float(s) < 9 for s in took), f"each turn's time: {r.stdout}")
-        check(r.stdout.count("one.png") == 1, "one picture of three turns")
+        check(len(took) == 3 and all(0.02 <= float(s) < 9 for s in took),
+              f"each repeat's time is printed: {r.stdout}")
+        check(r.stdout.count("one.png") == 1, "three repeats write one picture")
         r = run("generate", "--model", "fake", "--prompt", "a", "--num-images", "3", "--init-latents",
                 "l.safetensors", "--save-latents", "m.safetensors", cwd=folder)
         check(r.returncode == 0, r.stderr)
         with open(folder + "/l.safetensors", "rb") as a, open(folder + "/m.safetensors", "rb") as b:
-            check(a.read() == b.read(), "latents go out as they came in")
+            check(a.read() == b.read(), "saved latents equal the loaded ones")
         for more, words in ((["--num-images", "2"], "[3][4][8][8] is not allowed; [2][4][8][8]:"),
                             (["--num-images", "3", "--width", "128"], "[3][4][8][16]: this model's for 3 of 128x64 pixels")):
             r = run("generate", "--model", "fake", "--prompt", "a", "-o", "x.png", "--init-latents",
@@ -175,7 +178,7 @@ def pictures():
                             (["--model", "fake", "-o", "x.png", "--init-latents", "none"], "none")):
             r = run("generate", "--prompt", "a", *args, cwd=folder)
             check(r.returncode == 1 and words in r.stderr, f"{args}: {r.returncode} {r.stderr}")
-        check(not os.path.exists(folder + "/x.png"), "a failure leaves no file")
+        check(not os.path.exists(folder + "/x.png"), "a failed command leaves no file")
 
 
 def places():
@@ -183,9 +186,10 @@ def places():
     an existing file keeps its mode."""
     with tempfile.TemporaryDirectory() as folder:
         r = draw("--prompt", "a", "--seed", "4", "-o", "-", cwd=folder, text=False)
-        check(r.returncode == 0 and is_png(r.stdout), f"a picture alone: {r.stdout[:60]} {r.stderr}")
-        check(b"-: 64x64, seed" in r.stderr, "what is said goes elsewhere")
-        check(os.listdir(folder) == [], f"no file called -: {os.listdir(folder)}")
+        check(r.returncode == 0 and is_png(r.stdout),
+              f"standard output holds only the picture: {r.stdout[:60]} {r.stderr}")
+        check(b"-: 64x64, seed" in r.stderr, "messages go to standard error")
+        check(os.listdir(folder) == [], f"no file named - is made: {os.listdir(folder)}")
         one = r.stdout
         os.mkfifo(folder + "/fifo")
         got = []
@@ -193,20 +197,22 @@ def places():
         reader.start()
         r = draw("--prompt", "a", "--seed", "4", "-o", "fifo", "--save-latents", "-", cwd=folder, text=False)
         reader.join(20)
-        check(r.returncode == 0 and got and len(got[0]) == len(one) and is_png(got[0]), f"a FIFO: {r.stderr}")
+        check(r.returncode == 0 and got and len(got[0]) == len(one) and is_png(got[0]),
+              f"the picture is written into a FIFO: {r.stderr}")
         check(r.stdout[8:19] == b'{"latents":', f"latents on standard output: {r.stdout[:30]}")
-        check(stat.S_ISFIFO(os.lstat(folder + "/fifo").st_mode), "it stays one")
+        check(stat.S_ISFIFO(os.lstat(folder + "/fifo").st_mode), "the FIFO stays a FIFO")
         os.remove(folder + "/fifo")
         with open(folder + "/private.png", "w", encoding="utf-8"):
             os.chmod(folder + "/private.png", 0o600)
         os.symlink("private.png", folder + "/link.png")
         r = draw("--prompt", "a", "-o", "link.png", cwd=folder)
-        check(r.returncode == 0 and os.path.islink(folder + "/link.png"), f"a link: {r.stderr}")
+        check(r.returncode == 0 and os.path.islink(folder + "/link.png"),
+              f"a picture is written through a symbolic link, and the link stays: {r.stderr}")
         with open(folder + "/private.png", "rb") as f:
-            check(is_png(f.read()), "what it leads to")
+            check(is_png(f.read()), "the link's target is the picture")
         mode = os.stat(folder + "/private.png").st_mode & 0o777
-        check(mode == 0o600, f"its mode: {mode:o}")
-        check(len(os.listdir(folder)) == 2, f"nothing else: {os.listdir(folder)}")
+        check(mode == 0o600, f"the target keeps its mode: {mode:o}")
+        check(len(os.listdir(folder)) == 2, f"no other file is made: {os.listdir(folder)}")
 
 
 def places_that_cannot_be():
@@ -233,7 +239,8 @@ def places_that_cannot_be():
         check(r.returncode == 0, r.stderr)
         os.link(folder + "/l", folder + "/m")
         r = draw("--prompt", "a", "-o", "l", "--save-latents", "m", cwd=folder)
-        check(r.returncode == 2 and "another place" in r.stderr, f"one file by two names: {r.stderr}")
+        check(r.returncode == 2 and "another place" in r.stderr,
+              f"the same file under two names is refused as both outputs: {r.stderr}")
     print(f"{len(rows) + 1} places that cannot be")
 
 
@@ -295,7 +302,8 @@ def quiet():
         r = run(*request, "--quiet")
         check((r.returncode, r.stdout, r.stderr) == (0, "", "warning: careful\n"), f"{r}")
         status, shown = on_a_terminal(*request)
-        check(status == 0 and "\r[" in shown and "4/4" in shown, f"a bar on a terminal: {shown!r}")
+        check(status == 0 and "\r[" in shown and "4/4" in shown,
+              f"a terminal gets a progress bar: {shown!r}")
         status, shown = on_a_terminal(*request, "-q")
         check((status, shown) == (0, "warning: careful\r\n"), f"{shown!r}")
         status, shown = on_a_terminal(*request[:-4], "-o", "-")
@@ -332,7 +340,8 @@ def a_daemon_needs_no_output():
     with tempfile.TemporaryFile() as log:
         with subprocess.Popen([executable, "serve", "--model", "fake", "--listen", "127.0.0.1:0"],
                               stderr=log, preexec_fn=lambda: (os.close(0), os.close(1))) as p:
-            check(wait_until(lambda: b" ready" in os.pread(log.fileno(), 9999, 0)), "it gets ready")
+            check(wait_until(lambda: b" ready" in os.pread(log.fileno(), 9999, 0)),
+                  "the daemon becomes ready")
             p.terminate()
             check(p.wait(60) == 0, f"status {p.returncode}")
 

@@ -39,9 +39,10 @@ with tempfile.TemporaryDirectory() as work:
             check(d.get("/health", {"Host": host}).status == status, host)
     with Daemon(EXECUTABLE, extra=["--max-queue", "9", "--host", "c.example", "--config",
                                    write(work, settings)]) as d:
-        check(d.get("/info").json()["queue"]["max"] == 9, "the command line counts more")
+        check(d.get("/info").json()["queue"]["max"] == 9, "the command line overrides the file")
         for host, status in (("a.example", 403), ("c.example", 200)):
-            check(d.get("/health", {"Host": host}).status == status, f"of a list too: {host}")
+            check(d.get("/health", {"Host": host}).status == status,
+                  f"a list on the command line replaces the file's list: {host}")
     with Daemon(EXECUTABLE, model="fake", extra=[f"--config={write(work, {'model': 'elsewhere'})}"]):
         pass
     for value, says in (({"max-qeue": 1}, 'max-qeue: 1 is not allowed; there is no such option'),
@@ -55,7 +56,8 @@ with tempfile.TemporaryDirectory() as work:
                         ({}, "--model PATH is required")):
         err = refused(work, value)
         check(says in err, f"{str(value)[:60]}: {err}")
-        check("latentd.json" in err or "--m" in err, f"{str(value)[:60]}: names the file: {err}")
+        check("latentd.json" in err or "--m" in err,
+              f"{str(value)[:60]}: the error names the file: {err}")
     run = subprocess.run([EXECUTABLE, "serve", "--config", f"{work}/none"], capture_output=True, text=True)
     check(run.returncode == 2 and f"{work}/none" in run.stderr, run.stderr)
 done()

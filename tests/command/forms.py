@@ -49,18 +49,22 @@ with tempfile.TemporaryDirectory() as work:
     script = f"{work}/latentd"
     with open(script, "w") as f:
         f.write(bash)
-    check(run("bash", "-n", script).stderr == "", "bash can read it")
-    check(complete(script, "latentd", "se") == {"serve"}, "a command")
-    check({"--max-queue", "--max-connections"} <= complete(script, "latentd", "serve", "--max"), "an option")
-    check(complete(script, "latentd", "serve", "--device", "") == {"auto", "cpu", "cuda"}, "a word")
-    check(complete(script, "latentd", "serve", "--model", script[:-2]) == {script}, "a file")
-    check(complete(script, "latentd", "serve", "--max-queue", "") == set(), "a number")
+    check(run("bash", "-n", script).stderr == "", "bash parses the completion script")
+    check(complete(script, "latentd", "se") == {"serve"}, "bash completes a command")
+    check({"--max-queue", "--max-connections"} <= complete(script, "latentd", "serve", "--max"),
+          "bash completes options")
+    check(complete(script, "latentd", "serve", "--device", "") == {"auto", "cpu", "cuda"},
+          "bash completes an option's words")
+    check(complete(script, "latentd", "serve", "--model", script[:-2]) == {script},
+          "bash completes a file's name")
+    check(complete(script, "latentd", "serve", "--max-queue", "") == set(),
+          "bash offers nothing for a number")
     if shutil.which("groff"):
         r = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-z"], input=manual, capture_output=True, text=True)
         check(r.stderr == "", f"groff: {r.stderr}")
     if shutil.which("zsh"):
         with open(script, "w") as f:
             f.write(zsh)
-        check(run("zsh", "-n", script).stderr == "", "zsh can read it")
-check(run(EXECUTABLE, "completion", "fish").returncode == 2, "no other shell")
+        check(run("zsh", "-n", script).stderr == "", "zsh parses the completion script")
+check(run(EXECUTABLE, "completion", "fish").returncode == 2, "other shells are refused")
 done()

@@ -108,7 +108,7 @@ static void errors_say_what_is_wrong(void) {
     struct error err = { 0 };
     CHECK(!inspect_print(stdout, "/nowhere/x.safetensors", &err), "absent");
     CHECK_CONTAINS(err.message, "cannot open /nowhere/x.safetensors");
-    CHECK(!inspect_print(stdout, folder, &err), "an empty folder");
+    CHECK(!inspect_print(stdout, folder, &err), "an empty folder is accepted");
     CHECK_CONTAINS(err.message, "is not a checkpoint");
     CHECK(!inspect_print(stdout, "/dev/null", &err), "a device");
     CHECK_CONTAINS(err.message, "/dev/null is a device");

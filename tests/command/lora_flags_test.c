@@ -60,7 +60,9 @@ static void names_and_files_have_weights(void) {
             CHECK_STRING(lora->name, rows[i].name);
             CHECK_NEAR(lora->weight, rows[i].weight, 0);
             CHECK_NEAR(lora->text_encoder_weight, rows[i].text_encoder_weight, 0);
-            CHECK(!flags.paths[0] == !rows[i].path, "\"%s\" is a file or a name", rows[i].given);
+            CHECK(!flags.paths[0] == !rows[i].path,
+                "\"%s\" is taken as a file instead of a name, or as a name instead of a file",
+                rows[i].given);
             if (flags.paths[0] && rows[i].path)
                 CHECK_STRING(flags.paths[0], rows[i].path);
         }
@@ -75,12 +77,13 @@ static void each_is_given_once(void) {
                              *const twice[] = { "a", "folder/a.safetensors", NULL };
     struct generate_request request;
     struct lora_flags flags;
-    CHECK(fill(none, &request, &flags) && !request.loras_given, "none leaves the defaults");
+    CHECK(fill(none, &request, &flags) && !request.loras_given,
+        "without flags the request's loras are set");
     CHECK(fill(two, &request, &flags) && request.lora_count == 2, "two");
     CHECK_STRING(request.loras[1].name, "b");
     lora_flags_finish(&flags);
     generate_request_finish(&request);
-    CHECK(!fill(twice, &request, &flags), "one name for both");
+    CHECK(!fill(twice, &request, &flags), "two files with one name are accepted");
     lora_flags_finish(&flags);
     generate_request_finish(&request);
 }

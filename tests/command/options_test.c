@@ -50,11 +50,12 @@ static void what_is_given_goes_where_its_row_says(void) {
     CHECK_STRING(t.model, "m");
     CHECK_STRING(options_get(&parsed, "out"), "x=y");
     CHECK(t.loud && t.steps == 3, "loud %d, steps %d", t.loud, t.steps);
-    CHECK(t.scale == 7.5 && t.minutes == 10 && t.seed == 0, "what was not given stays");
-    CHECK(t.device.automatic && t.dtype.automatic, "chosen automatically");
+    CHECK(t.scale == 7.5 && t.minutes == 10 && t.seed == 0,
+        "an option that was not given has changed its target");
+    CHECK(t.device.automatic && t.dtype.automatic, "device and dtype are not chosen automatically");
     CHECK(
         !options_get(&parsed, "steps") || strcmp(options_get(&parsed, "steps"), "3") == 0, "text");
-    CHECK(!options_get(&parsed, "seed"), "not given");
+    CHECK(!options_get(&parsed, "seed"), "an option that was not given is found");
     const char *const more[] = { "--model=", "--seed", "9223372036854775807", "--scale", "-0.5",
         "--dtype=f16", NULL };
     CHECK(parse(false, more, &err) && options_fill(&parsed, &t, &err), "%s", err.message);
@@ -72,14 +73,16 @@ static void what_repeats_is_kept_in_order(void) {
     CHECK_STRING(options_get_nth(&parsed, "often", 0), "b");
     CHECK_STRING(options_get_nth(&parsed, "often", 1), "a");
     CHECK_STRING(options_get_nth(&parsed, "often", 2), "");
-    CHECK(!options_get_nth(&parsed, "often", 3) && options_count(&parsed, "out") == 0, "no more");
+    CHECK(!options_get_nth(&parsed, "often", 3) && options_count(&parsed, "out") == 0,
+        "more values are found than were given");
     char name[] = "command", model[] = "--model=m", often[] = "--often=x";
     char *argv[OPTIONS_REPEATS_MAX + 3] = { name, model };
     for (int i = 0; i <= OPTIONS_REPEATS_MAX; i++)
         argv[2 + i] = often;
     CHECK(options_parse(table, false, 2 + OPTIONS_REPEATS_MAX, argv, &parsed, &err), "%s",
         err.message);
-    CHECK(!options_parse(table, false, 3 + OPTIONS_REPEATS_MAX, argv, &parsed, &err), "too many");
+    CHECK(!options_parse(table, false, 3 + OPTIONS_REPEATS_MAX, argv, &parsed, &err),
+        "more repeats than allowed are accepted");
     CHECK_STRING(err.message, "--often is given more than 64 times");
 }
 

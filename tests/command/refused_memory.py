@@ -99,7 +99,8 @@ for name, kind, most_mib in (("RLIMIT_AS", resource.RLIMIT_AS, 800), ("RLIMIT_DA
     print(f"{name}: {steps[0]} to {steps[-1]} MiB")
     drawn = [generate(name, kind, mib, "f32" if i % 3 == 2 else "auto")
              for i, mib in enumerate(steps)]
-    check(not drawn[0] and any(drawn), f"{name}: the levels begin below enough and end above: {drawn}")
+    check(not drawn[0] and any(drawn),
+          f"{name}: the lowest limit is too small to draw and some limit is large enough: {drawn}")
     served = [serve(name, kind, mib) for mib in steps[::2] + [2 * steps[-1]]]
-    check(any(served), f"{name}: some level is enough to serve: {served}")
+    check(any(served), f"{name}: some limit is large enough to serve: {served}")
 done()

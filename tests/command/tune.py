@@ -44,7 +44,7 @@ def the_fastest_right_one_is_kept():
     check(trials["mma fast"] == {"name": "mma fast", "state": "wrong", "why": "error 0.5, allowed 0.01"}, f"{trials}")
     check(trials["mma faults"]["state"] == "faulted" and "signal 9" in trials["mma faults"]["why"], f"{trials}")
     check(abs(rows[0]["tflops"] - 1e9 / 20e-6 * 1e-12) < 1e-6, f"{rows[0]['tflops']} TFLOP/s")
-    check(tried()[1] == 4, "each fault costs one worker")
+    check(tried()[1] == 4, "a new worker is started after each fault")
     for text in ("mma fast is wrong and will not be used: error 0.5",
                  "mma faults is wrong and will not be used: it ends the process with signal 9",
                  "mma lost is wrong and will not be used: it ends the process with status 70",
@@ -58,7 +58,8 @@ def what_is_kept():
     check(lines[0] == "latentd-tuner 1\tfake chip, build 1", lines[0])
     check(lines[1].startswith("gemm linear bf16 n8 k8\tmma good\t20.000\t50.000\t5\t3"), lines[1])
     check(lines[3].startswith("end\t2\t") and len(lines) == 5, f"{lines}")
-    check(os.listdir(os.path.dirname(cache)) == ["tuner.txt"], "nothing else is left behind")
+    check(os.listdir(os.path.dirname(cache)) == ["tuner.txt"],
+          "the cache's folder holds only the cache")
 
 
 def a_damaged_file_is_said_and_replaced():
@@ -74,7 +75,7 @@ def a_damaged_file_is_said_and_replaced():
         check(p.returncode == 0 and f"{cache}: ignored, it " in p.stderr and why in p.stderr,
               f"{why}: {p.stderr[:300]}")
         with open(cache, encoding="utf-8") as f:
-            check(f.read() == whole, "and written whole again")
+            check(f.read() == whole, "an unusable cache is written anew as a whole")
 
 
 def faults_are_not_asked_for_again():
@@ -84,19 +85,23 @@ def faults_are_not_asked_for_again():
     check(p.returncode == 0, p.stderr)
     one, two, three = json.loads(p.stdout)["problems"]
     check(one["chosen"] == two["untuned"].replace("mma bad", "simt") == "simt split 1", f"{one}")
-    check((one["wrong"], one["skipped"]) == (2, 2), f"the third of that tile is left out: {one}")
-    check(two["chosen"] == "mma full split 1" and two["skipped"] == 1, f"on other shapes too: {two}")
+    check((one["wrong"], one["skipped"]) == (2, 2),
+          f"after two wrong candidates of a tile, its third one is not tried: {one}")
+    check(two["chosen"] == "mma full split 1" and two["skipped"] == 1,
+          f"that tile is not tried on other shapes either: {two}")
     check(two["untuned_us"] == 0, f"{two}")
     check(three["chosen"] is None and three["wrong"] == 3 and three["skipped"] == 1,
-          f"after three faults a problem is left alone: {three}")
+          f"after three faults no more candidates of a problem are tried: {three}")
     check("one: mma full split 1 could not be tried: cudaMalloc of 9 MiB: full" in p.stderr and
-          "full split 1 is wrong" not in p.stderr, f"no memory is no fault: {p.stderr}")
+          "full split 1 is wrong" not in p.stderr,
+          f"a candidate that lacks memory is not counted as wrong: {p.stderr}")
     check("three: no candidate is right" in p.stderr and "three: x 4 is used: the plainest" in
           p.stderr, p.stderr)
     with open(cache, encoding="utf-8") as f:
-        check("three\tx 4\t0.000\t0.000\t3\t3\n" in f.read(), "what faults is not used by rule")
+        check("three\tx 4\t0.000\t0.000\t3\t3\n" in f.read(),
+              "the fallback is not a candidate that faulted")
     check(tried()[0] == [("one", 0), ("one", 1), ("one", 2), ("one", 4), ("two", 1), ("two", 2),
-                         ("three", 0), ("three", 1), ("three", 2)], "and nothing else is tried")
+                         ("three", 0), ("three", 1), ("three", 2)], "no other candidate is tried")
     p = tune(model="fake,faults")
     check(p.returncode == 0 and "2 of 3 problems" not in p.stderr, p.stderr)
     check("(none)" in p.stdout and "left out after faults" in p.stdout, p.stdout)
@@ -150,7 +155,8 @@ def the_end_of_the_time_ends_a_hang():
 def a_worker_does_not_outlive_its_parent():
     with subprocess.Popen([executable, "tune", "--model", "fake,slow"], env=environment,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
-        check(wait_until(lambda: os.path.exists(log) and os.path.getsize(log) > 0), "a worker")
+        check(wait_until(lambda: os.path.exists(log) and os.path.getsize(log) > 0),
+              "a worker starts")
         with open(log, encoding="utf-8") as f:
             worker = int(f.readline().split(" ")[1])
         p.kill()
@@ -161,7 +167,7 @@ def a_worker_does_not_outlive_its_parent():
                 return f.read().rsplit(")", 1)[1].split()[0] == "Z"
         except FileNotFoundError:
             return True
-    check(wait_until(gone), "the worker ends with its parent")
+    check(wait_until(gone), "the worker ends when its parent is killed")
 
 
 def serving_can_begin_with_it():
@@ -173,9 +179,10 @@ def serving_can_begin_with_it():
     os.environ.update(environment)
     for again in (False, True):
         with Daemon(executable, "fake,many", extra=["--tune", "1"]) as d:
-            check(d.generate({"prompt": "a"}).status == 200, "and then it serves")
+            check(d.generate({"prompt": "a"}).status == 200, "the daemon draws after tuning")
             check("kernels were measured before serving" in d.read_log(), d.read_log())
-        check(len(tried()[0]) == (0 if again else 84), "what is known is left alone")
+        check(len(tried()[0]) == (0 if again else 84),
+              "problems in the cache are not measured again")
     with Daemon(executable, "fake,no_worker", extra=["--tune", "1"]) as d:
         check("kernels are not measured: " in d.read_log(), d.read_log())
     p = subprocess.run([executable, "serve", "--model", "fake", "--tune", "0"], capture_output=True,

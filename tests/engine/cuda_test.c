@@ -9,7 +9,7 @@
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 #include "tests/engine/adapters/adapter_rig.h"
-#include "tests/engine/company.h"
+#include "tests/engine/drawn_together.h"
 #include "tests/engine/open_pipeline.h"
 #include "tests/models/small/small_folder.h"
 
@@ -96,7 +96,7 @@ static void note_and_draw(
     for (int i = noted; i < tuner->problem_count(); i++) {
         char key[TUNER_KEY_BYTES];
         tuner->problem_key(i, key);
-        CHECK(false, "%s was called and not noted", key);
+        CHECK(false, "the call %s is not in the list of operations", key);
     }
     CHECK(noted > 50, "%d operations were noted", noted);
 }
@@ -136,7 +136,7 @@ static void f32_is_the_cpus(void) {
     struct device_figures figures;
     struct pipeline *p = open_on(DEVICE_CPU, DTYPE_F32, false);
     draw(p, SIZE_PX, STEPS, &cpu);
-    CHECK(!pipeline_get_figures(p, &figures), "the CPU has no figures");
+    CHECK(!pipeline_get_figures(p, &figures), "a pipeline on the CPU has device figures");
     pipeline_destroy(p);
 
     p = open_on(DEVICE_CUDA, DTYPE_F32, false);
@@ -146,7 +146,7 @@ static void f32_is_the_cpus(void) {
               figures.activation_bytes > 0 && figures.memory_free < figures.memory_total,
         "%lld bytes of weights", (long long)figures.weight_bytes);
     draw(p, SIZE_PX, STEPS, &again);
-    CHECK(same_bits(&cuda, &again), "the same request draws the same bits");
+    CHECK(same_bits(&cuda, &again), "the same request draws other bits the second time");
     pipeline_destroy(p);
     generate_result_finish(&cpu);
     generate_result_finish(&cuda);
@@ -165,7 +165,8 @@ static void bf16_rounds_and_replays_nothing_else(void) {
     pipeline_destroy(p);
     p = open_on(DEVICE_CUDA, DTYPE_BF16, true);
     draw(p, SIZE_PX, STEPS, &plain);
-    CHECK(same_bits(&bf16, &plain), "the same bits when every call is launched by itself");
+    CHECK(same_bits(&bf16, &plain),
+        "launching each kernel by itself instead of a graph changes bits");
     pipeline_destroy(p);
     generate_result_finish(&cpu);
     generate_result_finish(&bf16);
@@ -174,7 +175,7 @@ static void bf16_rounds_and_replays_nothing_else(void) {
 
 /* Requests that share calls, and join and leave while others are drawn, draw the same bits as each
  * alone. */
-static void company(void) {
+static void drawn_together(void) {
     static const struct small_folder small = {
         .latent_channels = 4, .vae_blocks = 4, .sample_size = 8
     };
@@ -188,14 +189,15 @@ static void company(void) {
     rig_put(&rig, "c", RIG_LOHA, 2, "attn", 3);
     snprintf(path, sizeof(path), "%s/small", rig.root);
     small_folder_write(path, &small);
-    const struct company four = { .model = path,
+    const struct drawn_together four = { .model = path,
         .loras = rig.loras,
         .device = DEVICE_CUDA,
         .dtype = DTYPE_BF16,
         .requests = 4,
         .latents_only = true,
         .seed = 3 }; /* with this seed requests share calls, one with edited texts and AND */
-    CHECK(company_same_bits(&four, max_rows, 2), "see above");
+    CHECK(drawn_together_same_bits(&four, max_rows, 2),
+        "some request is drawn differently together with others: see above");
     rig_remove(&rig);
 }
 
@@ -292,7 +294,7 @@ int main(int argc, char **argv) {
     f32_is_the_cpus();
     if (strcmp(argv[2], "full") == 0)
         bf16_rounds_and_replays_nothing_else();
-    company();
+    drawn_together();
     an_idle_engine_frees_adapters();
     faults();
     loss();

@@ -133,7 +133,7 @@ static void wait_while(struct engine *engine, enum engine_state state) {
     while (engine_get_state(engine, NULL) == state && told)
         told = sem_timedwait(&changes, &due) == 0;
     engine_unlisten(engine, &listener);
-    CHECK(told, "nobody tells that the engine is no longer %s", engine_state_name(state));
+    CHECK(told, "the engine does not report that it is no longer %s", engine_state_name(state));
     sem_destroy(&changes);
 }
 
@@ -171,18 +171,20 @@ static void loading_and_failing_refuse(void) {
     struct engine *engine = start(2, false);
     CHECK(engine_get_state(engine, NULL) == ENGINE_LOADING, "state %d",
         engine_get_state(engine, NULL));
-    CHECK(!engine_get_info(engine, &info), "a model that is still loading has no info");
-    CHECK(!submit(engine, 1, 0, &outcome, &ticket, &err), "accepted while loading");
+    CHECK(!engine_get_info(engine, &info), "engine_get_info answers while the model is loading");
+    CHECK(!submit(engine, 1, 0, &outcome, &ticket, &err),
+        "a request is accepted while the model is loading");
     CHECK(err.code == ERROR_UNAVAILABLE && !ticket, "%s", err.message);
     fake.fail_load = true;
     sem_post(&fake.may_load);
     wait_while(engine, ENGINE_LOADING);
     CHECK(engine_get_state(engine, &err) == ENGINE_FAILED, "%s", err.message);
     CHECK_STRING(err.message, "fake: no such model");
-    CHECK(!submit(engine, 1, 0, &outcome, NULL, &err), "accepted after the load failed");
+    CHECK(
+        !submit(engine, 1, 0, &outcome, NULL, &err), "a request is accepted after the load failed");
     CHECK_CONTAINS(err.message, "no such model");
     engine_destroy(engine, true);
-    CHECK(atomic_load(&outcome.done_count) == 0, "a refused request has no done");
+    CHECK(atomic_load(&outcome.done_count) == 0, "`done` is called for a refused request");
     engine_destroy(NULL, true);
 }
 
@@ -191,16 +193,17 @@ static void order_bound_and_results(void) {
     struct outcome outcomes[4];
     struct pipeline_info info;
     struct engine *engine = start(2, true);
-    CHECK(
-        engine_get_info(engine, &info) && info.max_tokens == 77, "a model that is loaded has info");
+    CHECK(engine_get_info(engine, &info) && info.max_tokens == 77,
+        "engine_get_info does not answer once the model is loaded");
     CHECK(fake.sees_faults && !fake.sees_stops,
-        "a weight file that is cut short raises SIGBUS where it is read; SIGTERM is another's");
+        "the engine's thread does not receive SIGBUS, or receives SIGTERM");
     CHECK(submit(engine, 10, 0, &outcomes[0], NULL, &err), "%s", err.message);
     sem_wait(&fake.step_begun); /* the first is drawn and no longer counts as waiting */
     CHECK(submit(engine, 11, 0, &outcomes[1], NULL, &err), "%s", err.message);
     CHECK(submit(engine, 12, 0, &outcomes[2], NULL, &err), "%s", err.message);
     CHECK(engine_queue_depth(engine) == 3, "%d", engine_queue_depth(engine));
-    CHECK(!submit(engine, 13, 0, &outcomes[3], NULL, &err), "a third waits where two may");
+    CHECK(!submit(engine, 13, 0, &outcomes[3], NULL, &err),
+        "a third request is accepted where two may wait");
     CHECK(err.code == ERROR_BUSY, "%s", err.message);
     CHECK_CONTAINS(err.message, "2 requests wait, 2 may");
     sem_post(&fake.may_step);
@@ -225,17 +228,20 @@ static void callers_have_shares(void) {
     struct error err = { 0 };
     struct outcome first[8], second[3], refused;
     struct engine *engine = start(6, true);
-    CHECK(engine_wait_s(engine, 0) == 0, "nothing is there: %g s", engine_wait_s(engine, 0));
+    CHECK(engine_wait_s(engine, 0) == 0, "an empty engine expects %g s of work",
+        engine_wait_s(engine, 0));
     caller = 1;
     CHECK(submit(engine, 0, 0, &first[0], NULL, &err), "%s", err.message);
     sem_wait(&fake.step_begun); /* it is drawn and takes no place in the queue */
     for (int i = 1; i < 7; i++)
         CHECK(submit(engine, (uint64_t)i, 0, &first[i], NULL, &err), "%d: %s", i, err.message);
-    CHECK(!submit(engine, 7, 0, &refused, NULL, &err) && err.code == ERROR_BUSY, "a seventh waits");
+    CHECK(!submit(engine, 7, 0, &refused, NULL, &err) && err.code == ERROR_BUSY,
+        "a seventh request is accepted where six may wait");
     caller = 2;
     for (int i = 0; i < 2; i++)
         CHECK(submit(engine, 20, 0, &second[i], NULL, &err), "%d: %s", i, err.message);
-    CHECK(!submit(engine, 22, 0, &refused, NULL, &err) && err.code == ERROR_BUSY, "a third waits");
+    CHECK(!submit(engine, 22, 0, &refused, NULL, &err) && err.code == ERROR_BUSY,
+        "a third request of the caller is accepted where two may wait");
     CHECK_CONTAINS(err.message, "2 of your requests wait, 2 may");
     sem_post(&fake.may_step);
     let_steps(2 * STEPS - 1); /* ends the first request of each caller */
@@ -243,11 +249,12 @@ static void callers_have_shares(void) {
     sem_wait(&fake.step_begun); /* the first step of the next request */
     caller = 1;
     CHECK(!submit(engine, 7, 0, &refused, NULL, &err) && err.code == ERROR_BUSY,
-        "a free place is for those who have less");
+        "the free place is given to the caller with the most requests");
     caller = 2;
     const double mine_s = engine_wait_s(engine, 2), all_s = engine_wait_s(engine, 1);
     CHECK(mine_s > 0 && all_s > mine_s && engine_wait_s(engine, 3) == 0,
-        "%g s for the one, %g for the other", all_s, mine_s);
+        "the callers wait %g s and %g s: the one with fewer requests must wait less", all_s,
+        mine_s);
     printf("with 6 and 1 requests left: %.2g s for who has one, %.2g s for who has six\n", mine_s,
         all_s);
     CHECK(submit(engine, 22, 0, &second[2], NULL, &err), "%s", err.message);
@@ -257,8 +264,8 @@ static void callers_have_shares(void) {
     engine_destroy(engine, true);
     CHECK(first[0].order == 0 && second[0].order == 1 && second[1].order < first[2].order &&
               second[2].order < first[3].order,
-        "the second caller's ended as %d, %d and %d", second[0].order, second[1].order,
-        second[2].order);
+        "the second caller's requests ended as number %d, %d and %d", second[0].order,
+        second[1].order, second[2].order);
     for (int i = 0; i < 7; i++)
         CHECK(first[i].code == ERROR_NONE && first[i].done_count == 1, "%d", i);
 }
@@ -281,7 +288,7 @@ static void cancel_and_timeout(void) {
     sem_wait(&late.ended);
     CHECK(waiting.code == ERROR_CANCELLED, "%s", error_code_name(waiting.code));
     CHECK(late.code == ERROR_TIMEOUT, "%s", error_code_name(late.code));
-    CHECK(atomic_load(&running.done_count) == 0, "the one being drawn is done already");
+    CHECK(atomic_load(&running.done_count) == 0, "the request being drawn is already done");
     CHECK(engine_queue_depth(engine) == 2, "%d", engine_queue_depth(engine));
     sem_wait(&fake.step_begun);
     engine_cancel(engine, running_ticket);

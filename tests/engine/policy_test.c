@@ -38,44 +38,48 @@ struct choice {
 
 static const struct choice choices[] = {
     { "nobody", { { 0 } }, 0, 16, false, "nothing" },
-    { "least first, all of its size", { STEPPING(3, 1, 2), STEPPING(1, 1, 2), NEW(2, 1, 1) }, 3, 16,
-        false, "step 1 2 0" },
-    { "equals in the order of admission", { NEW(1, 1, 2), NEW(1, 1, 2) }, 2, 16, false,
-        "step 0 1" },
-    { "begun before new among equals", { NEW(1, 1, 2), STEPPING(1, 1, 2) }, 2, 16, false,
-        "step 1 0" },
-    { "the first one's size", { STEPPING(2, 1, 2), STEPPING(1, 7, 2), STEPPING(3, 7, 2) }, 3, 16,
-        false, "step 1 2" },
-    { "a decode is work like any other", { STEPPING(2, 1, 2), DECODING(1) }, 2, 16, false,
-        "decode 1" },
-    { "and waits for what is shorter", { STEPPING(1, 1, 2), DECODING(2) }, 2, 16, false, "step 0" },
-    { "as many images as the device gains from",
+    { "the image with the least work left comes first, and all of its size join",
+        { STEPPING(3, 1, 2), STEPPING(1, 1, 2), NEW(2, 1, 1) }, 3, 16, false, "step 1 2 0" },
+    { "images with equal work come in the order of admission", { NEW(1, 1, 2), NEW(1, 1, 2) }, 2,
+        16, false, "step 0 1" },
+    { "among equals an image in progress comes before a new one",
+        { NEW(1, 1, 2), STEPPING(1, 1, 2) }, 2, 16, false, "step 1 0" },
+    { "only images of the first one's size join",
+        { STEPPING(2, 1, 2), STEPPING(1, 7, 2), STEPPING(3, 7, 2) }, 3, 16, false, "step 1 2" },
+    { "a decode is chosen by its work like a step", { STEPPING(2, 1, 2), DECODING(1) }, 2, 16,
+        false, "decode 1" },
+    { "a decode waits for shorter work", { STEPPING(1, 1, 2), DECODING(2) }, 2, 16, false,
+        "step 0" },
+    { "as many images join as the device gains from",
         { STEPPING(1, 1, 2), STEPPING(2, 1, 2), STEPPING(3, 1, 2), STEPPING(4, 1, 2),
             STEPPING(5, 1, 2) },
         5, 16, false, "step 0 1 2 3" },
-    { "rows are bounded, and filled", { STEPPING(1, 1, 2), STEPPING(2, 1, 2), STEPPING(3, 1, 1) },
-        3, 3, false, "step 0 2" },
-    { "twice as many rows as images", { STEPPING(1, 1, 4), STEPPING(2, 1, 5), STEPPING(3, 1, 4) },
-        3, 16, false, "step 0 2" },
-    { "one image alone may have more", { STEPPING(1, 1, 9), STEPPING(2, 1, 1) }, 2, 16, false,
-        "step 0" },
-    { "one image is always taken", { STEPPING(1, 1, 2), STEPPING(2, 1, 1) }, 2, 1, false,
-        "step 0" },
-    { "alone is alone", { ALONE(1), STEPPING(2, 1, 2) }, 2, 16, false, "step 0" },
-    { "nor comes along", { STEPPING(1, 1, 2), ALONE(2) }, 2, 16, false, "step 0" },
-    { "new ones passed over", { NEW(1, 1, 2), STEPPING(2, 7, 2), NEW(2, 7, 2) }, 3, 16, true,
-        "step 1" },
-    { "nothing but new ones", { NEW(1, 1, 2) }, 1, 16, true, "nothing" },
-    { "of two callers each has a half", { OF(1, 1, 2), OF(2, 2, 2), OF(2, 3, 2), OF(1, 4, 2) }, 4,
+    { "the rows of a call are filled up to their limit",
+        { STEPPING(1, 1, 2), STEPPING(2, 1, 2), STEPPING(3, 1, 1) }, 3, 3, false, "step 0 2" },
+    { "a call has at most twice as many rows as images that the device gains from",
+        { STEPPING(1, 1, 4), STEPPING(2, 1, 5), STEPPING(3, 1, 4) }, 3, 16, false, "step 0 2" },
+    { "a single image may have more rows than that", { STEPPING(1, 1, 9), STEPPING(2, 1, 1) }, 2,
+        16, false, "step 0" },
+    { "one image is taken even if it exceeds the limit of rows",
+        { STEPPING(1, 1, 2), STEPPING(2, 1, 1) }, 2, 1, false, "step 0" },
+    { "an image that must be alone is alone in its call", { ALONE(1), STEPPING(2, 1, 2) }, 2, 16,
+        false, "step 0" },
+    { "an image that must be alone does not join others", { STEPPING(1, 1, 2), ALONE(2) }, 2, 16,
+        false, "step 0" },
+    { "new images are passed over when they must wait",
+        { NEW(1, 1, 2), STEPPING(2, 7, 2), NEW(2, 7, 2) }, 3, 16, true, "step 1" },
+    { "nothing is chosen if all images are new and must wait", { NEW(1, 1, 2) }, 1, 16, true,
+        "nothing" },
+    { "two callers get half of the call each",
+        { OF(1, 1, 2), OF(2, 2, 2), OF(2, 3, 2), OF(1, 4, 2) }, 4, 16, false, "step 0 1" },
+    { "the call is filled up by the caller that has more rows",
+        { OF(1, 1, 2), OF(1, 2, 2), OF(2, 3, 2), OF(2, 4, 2) }, 4, 16, false, "step 0 1 2 3" },
+    { "rows that a caller does not use are given to others",
+        { OF(1, 1, 1), OF(2, 2, 2), OF(2, 3, 1) }, 3, 16, false, "step 0 2" },
+    { "the first caller's images do not take longer", { OF(2, 1, 2), OF(1, 2, 2), OF(1, 3, 2) }, 3,
         16, false, "step 0 1" },
-    { "who has more rows is joined by more", { OF(1, 1, 2), OF(1, 2, 2), OF(2, 3, 2), OF(2, 4, 2) },
-        4, 16, false, "step 0 1 2 3" },
-    { "less than its share is anybody's to take", { OF(1, 1, 1), OF(2, 2, 2), OF(2, 3, 1) }, 3, 16,
-        false, "step 0 2" },
-    { "the first one is not slowed either", { OF(2, 1, 2), OF(1, 2, 2), OF(1, 3, 2) }, 3, 16, false,
-        "step 0 1" },
-    { "three callers have a third each", { OF(1, 1, 2), OF(2, 2, 2), OF(2, 3, 2), OF(3, 4, 2) }, 4,
-        16, false, "step 0 1 2" },
+    { "three callers get a third of the call each",
+        { OF(1, 1, 2), OF(2, 2, 2), OF(2, 3, 2), OF(3, 4, 2) }, 4, 16, false, "step 0 1 2" },
 };
 
 /* A device on which every call takes equally long. */
@@ -99,7 +103,8 @@ static void small_cases(void) {
     const struct policy_limits limits = { UNET_CALL_MAX_ROWS, false, flat };
     struct policy_call call;
     policy_choose(two, 4, &limits, &call);
-    CHECK(call.count == 4, "company that costs nothing is welcome: %d images", call.count);
+    CHECK(call.count == 4, "images that do not make a call slower are left out: it has %d",
+        call.count);
     static const double costs[][UNET_CALL_MAX_ROWS + 1] = {
         /* wider calls gain nothing; they gain from the third image on; they gain too little to be
          * worth waiting for */
@@ -354,19 +359,22 @@ struct turn_case {
 };
 
 static const struct turn_case turn_cases[] = {
-    { "one caller: its requests behind each other, in the order of their ranks", 0, { { 0, 3, 7 } },
+    { "one caller: its requests follow each other in the order of their ranks", 0, { { 0, 3, 7 } },
         { { 0, 5, 10, 0, 0, NULL, 0 }, { 0, 1, 4, 0, 1, NULL, 0 }, { 0, 9, 2, 0, 2, NULL, 0 } }, 3,
         { 7 + 4 + 10, 7 + 4, 7 + 4 + 10 + 2 } },
-    { "two callers with one each: by what is left", 0, { { 0, 1, 5 }, { 1, 1, 5 } },
-        { { 0, 0, 10, 0, 0, NULL, 0 }, { 1, 0, 4, 0, 1, NULL, 0 } }, 2, { 15, 9 } },
-    { "the second of one is behind the first of the other", 0, { { 0, 2, 0 }, { 1, 1, 0 } },
+    { "two callers with one request each: ordered by the work left", 0,
+        { { 0, 1, 5 }, { 1, 1, 5 } }, { { 0, 0, 10, 0, 0, NULL, 0 }, { 1, 0, 4, 0, 1, NULL, 0 } },
+        2, { 15, 9 } },
+    { "one caller's second request comes after the other caller's first", 0,
+        { { 0, 2, 0 }, { 1, 1, 0 } },
         { { 0, 0, 4, 0, 0, NULL, 0 }, { 0, 1, 4, 0, 1, NULL, 0 }, { 1, 0, 5, 0, 2, NULL, 0 } }, 3,
         { 4, 8, 5 } },
-    { "who has had more is behind", 0, { { 0, 1, 20 }, { 1, 1, 3 } },
+    { "the caller that was served more comes later", 0, { { 0, 1, 20 }, { 1, 1, 3 } },
         { { 0, 0, 1, 0, 0, NULL, 0 }, { 1, 0, 15, 0, 1, NULL, 0 } }, 2, { 21, 18 } },
-    { "what the first has had does not count, what the others have had does", 0, { { 0, 2, 0 } },
-        { { 0, 0, 2, 8, 0, NULL, 0 }, { 0, 1, 5, 3, 1, NULL, 0 } }, 2, { 3 + 2, 3 + 2 + 5 } },
-    { "equal ranks in the order of the list", 0, { { 0, 2, 0 } },
+    { "work already done for a caller's later request counts, for its first one it does not", 0,
+        { { 0, 2, 0 } }, { { 0, 0, 2, 8, 0, NULL, 0 }, { 0, 1, 5, 3, 1, NULL, 0 } }, 2,
+        { 3 + 2, 3 + 2 + 5 } },
+    { "requests of equal rank come in the order of the list", 0, { { 0, 2, 0 } },
         { { 0, 1, 6, 0, 0, NULL, 0 }, { 0, 1, 2, 0, 1, NULL, 0 } }, 2, { 6, 8 } },
 };
 
@@ -398,24 +406,26 @@ static void accounts_come_and_go(void) {
     struct error err = { 0 };
     CHECK(turns_enter(&turns, 7, &err) && turns_enter(&turns, 7, &err), "%s", err.message);
     turns_leave(&turns, 7, 50);
-    CHECK(turns.clock == 50, "alone with its work the clock goes with it: %g", turns.clock);
+    CHECK(turns.clock == 50, "the clock does not follow the only caller that is served: %g",
+        turns.clock);
     CHECK(turns_enter(&turns, 8, &err), "%s", err.message);
-    CHECK(account_of(8) == 50, "what the other has had before is not held against it: %g",
-        account_of(8));
+    CHECK(account_of(8) == 50, "a new caller does not begin at the clock: %g", account_of(8));
     turns_leave(&turns, 8, 30);
     CHECK(account_of(8) == 80 && turns.clock == 50, "%g, %g", account_of(8), turns.clock);
-    CHECK(turns_enter(&turns, 8, &err) && account_of(8) == 80, "back with what it had: %g",
-        account_of(8));
+    CHECK(turns_enter(&turns, 8, &err) && account_of(8) == 80,
+        "a returning caller does not have its former account: %g", account_of(8));
     turns_move_clock(&turns, 1000);
-    CHECK(turns.clock == 50 + 1000 * POLICY_AGEING, "work moves the clock: %g", turns.clock);
+    CHECK(
+        turns.clock == 50 + 1000 * POLICY_AGEING, "work does not move the clock: %g", turns.clock);
     CHECK(turns_enter(&turns, 9, &err), "%s", err.message);
     turns_leave(&turns, 9, 30);
     turns_move_clock(&turns, 1000);
     CHECK(turns_enter(&turns, 9, &err) && account_of(9) == turns.clock,
-        "what it was ahead by is gone with the time: %g, the clock %g", account_of(9), turns.clock);
+        "a caller whose account was behind the clock does not begin at it: %g, the clock %g",
+        account_of(9), turns.clock);
     turns_leave(&turns, 9, 0);
     turns_leave(&turns, 8, 0);
-    CHECK(account_of(8) == -1, "behind the clock it is like others: %g", account_of(8));
+    CHECK(account_of(8) == -1, "a caller behind the clock is still remembered: %g", account_of(8));
     for (uint64_t i = 100; i < 100 + 3 * CALLERS_REMEMBERED_MAX; i++) {
         CHECK(turns_enter(&turns, i, &err), "%s", err.message);
         turns_leave(&turns, i, (double)i);
@@ -424,7 +434,7 @@ static void accounts_come_and_go(void) {
               account_of(99 + 3 * CALLERS_REMEMBERED_MAX) > 0 && account_of(100) == -1,
         "%d are known", turns.count);
     turns_leave(&turns, 7, 0);
-    CHECK(turns.count == 0, "%d are known when nobody is there", turns.count);
+    CHECK(turns.count == 0, "%d callers are remembered without any request", turns.count);
     turns_finish(&turns);
 }
 
@@ -451,10 +461,10 @@ static void turns_cost_nothing(void) {
             equal("one caller", before, run(load, TURNS));
             load.callers = 0;
             const struct summary each = run(load, TURNS);
-            at_most("mean, each its own caller", each.mean, 1.01, before.mean);
-            at_most("p95, each its own caller", each.p95, 1.02, before.p95);
-            at_most("short requests' p95, each its own caller", each.short_p95, gains ? 2.1 : 1.02,
-                before.short_p95);
+            at_most("mean, with a caller for each request", each.mean, 1.01, before.mean);
+            at_most("p95, with a caller for each request", each.p95, 1.02, before.p95);
+            at_most("p95 of short requests, with a caller for each request", each.short_p95,
+                gains ? 2.1 : 1.02, before.short_p95);
             load.callers = 4;
             at_most("mean of four callers", run(load, TURNS).mean, 1.05, before.mean);
         }
@@ -535,13 +545,18 @@ static void a_flood_is_the_flooders(void) {
                        "(%.1f without turns), beside three floods %.2f, in wide calls %.2f, in "
                        "those beside one %.2f\n",
                     f.size, f.asks, pause, ours, before, three, wide, wide_of_one);
-                CHECK(ours <= 2.1, "%.2f times alone", ours);
+                CHECK(ours <= 2.1, "the request takes %.2f times as long as alone", ours);
                 CHECK(f.size > f.asks || before >= 10,
-                    "without turns it would be %.1f, or this proves nothing", before);
-                CHECK(three <= 5, "beside three: %.2f times", three);
-                CHECK(wide <= 1.3 * call_seconds(&full, 8), "in wide calls: %.2f times", wide);
-                CHECK(
-                    wide_of_one <= 2.5, "in wide calls beside one flood: %.2f times", wide_of_one);
+                    "without turns the wait is only %.1f times that alone, so this test proves "
+                    "nothing",
+                    before);
+                CHECK(three <= 5,
+                    "beside three floods the request takes %.2f times as long as alone", three);
+                CHECK(wide <= 1.3 * call_seconds(&full, 8),
+                    "in wide calls the request takes %.2f times as long as alone", wide);
+                CHECK(wide_of_one <= 2.5,
+                    "in wide calls beside one flood the request takes %.2f times as long as alone",
+                    wide_of_one);
             }
 }
 
@@ -595,7 +610,7 @@ static void nobody_starves(void) {
                         sizes[i], limits[k], done, bound);
             }
     CHECK(under_siege(LEAST_WORK, LONG, 0, 16, 1e5) == 1e5,
-        "without ageing it would wait for ever, or this proves nothing");
+        "without ageing the request does not wait for ever, so this test proves nothing");
     turns_finish(&turns);
 }
 

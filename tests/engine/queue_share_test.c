@@ -66,7 +66,7 @@ static void a_crowd(void) {
     struct error err = { 0 };
     CHECK(queue_share_enter(&share, 1, true, &err), "%s", err.message);
     CHECK(!queue_share_takes(&share, 1, 1, &err) && queue_share_takes(&share, 2, 1, &err),
-        "of a queue of one place each has one");
+        "with a queue of one place a second caller cannot wait, or the first can wait twice");
     queue_share_finish(&share);
 }
 

@@ -25,7 +25,7 @@ static void reset(void) {
 
 static void refused(const char *param, const char *value, const char *allowed) {
     struct error err = { 0 };
-    CHECK(!generate_request_check(&request, &err), "%s %s is taken", param, value);
+    CHECK(!generate_request_check(&request, &err), "%s %s is accepted", param, value);
     CHECK(err.code == ERROR_INVALID, "%s", error_code_name(err.code));
     CHECK_STRING(err.param, param);
     CHECK_STRING(err.value, value);
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     reset();
     CHECK(request.num_inference_steps == 25 && request.guidance_scale == 7.5 &&
               request.num_images == 1 && request.rng == RNG_CPU,
-        "the API's defaults");
+        "a request does not begin with the API's defaults");
     taken();
     request.width = 2048, request.height = 64, request.num_inference_steps = 1000;
     request.guidance_scale = 100, request.guidance_rescale = 1, request.num_images = 16;

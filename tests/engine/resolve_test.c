@@ -34,7 +34,7 @@ static void refused(const struct resolve_figures *figures, const char *param, co
     const char *allowed) {
     struct resolved_request out;
     struct error err = { 0 };
-    CHECK(!resolve_request(figures, &request, &out, &err), "%s %s is taken", param, value);
+    CHECK(!resolve_request(figures, &request, &out, &err), "%s %s is accepted", param, value);
     CHECK(err.code == ERROR_INVALID, "%s", error_code_name(err.code));
     CHECK_STRING(err.param, param);
     CHECK_STRING(err.value, value);
@@ -54,17 +54,20 @@ static void what_is_open_is_the_models(void) {
     CHECK(r.latent_channels == 4 && r.latent_height == 64 && r.latent_width == 64, "latents");
     CHECK(r.guided && r.images == 6 && r.text_count == 3 && r.tokens == 77, "%d images, %d texts",
         r.images, r.text_count);
-    CHECK(r.scheduler.kind == SCHEDULER_PNDM && r.plan->count == 26, "25 steps of PNDM are 26");
-    CHECK(r.asked.seed_given && r.asked.seed <= UINT32_MAX, "a seed of 32 bits");
-    CHECK(resolved_request_seed(&r, 5) == r.asked.seed + 5, "image k uses seed + k");
+    CHECK(r.scheduler.kind == SCHEDULER_PNDM && r.plan->count == 26,
+        "25 steps of PNDM are not 26 evaluations");
+    CHECK(
+        r.asked.seed_given && r.asked.seed <= UINT32_MAX, "the random seed has more than 32 bits");
+    CHECK(resolved_request_seed(&r, 5) == r.asked.seed + 5, "image k does not use seed + k");
     CHECK_STRING(resolved_request_prompt(&r, 2), "a red boat");
     CHECK_STRING(resolved_request_prompt(&r, 3), "a dog");
     const int32_t *ids = r.texts[0].ids, *prompt = r.texts[1].ids;
     CHECK(ids[0] == prompt[0] && ids[76] == ids[1] && prompt[1] != ids[1],
-        "the empty negative prompt is begin and ends");
+        "the empty negative prompt is not a begin mark and end marks");
     CHECK(r.chunks == 1 && r.texts[2].chunks == 1, "%d chunks", r.chunks);
-    CHECK(memcmp(prompt, r.texts[2].ids, 77 * sizeof(*prompt)) != 0, "two prompts");
-    CHECK(!request.seed_given && request.width == 0, "the request itself stays as it is");
+    CHECK(memcmp(prompt, r.texts[2].ids, 77 * sizeof(*prompt)) != 0,
+        "the two prompts have the same ids");
+    CHECK(!request.seed_given && request.width == 0, "resolving changed the request");
     resolved_request_finish(&r);
     resolved_request_finish(&r); /* zeroed */
 
@@ -77,7 +80,8 @@ static void what_is_open_is_the_models(void) {
     free(request.prompts[0]);
     request.prompts[0] = text;
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
-    CHECK(!r.guided && r.text_count == 1, "without guidance no negative prompt: %d", r.text_count);
+    CHECK(!r.guided && r.text_count == 1,
+        "without guidance there are %d texts instead of the prompt alone", r.text_count);
     CHECK(r.warning_count == 1, "%d warnings", r.warning_count);
     CHECK_CONTAINS(r.warnings[0], "prompt: only the first 75 tokens were used");
     resolved_request_finish(&r);
@@ -118,7 +122,7 @@ static void fields_without_effect_are_said(void) {
     request.guidance_scale = 1;
     request.negative_prompt = strdup("");
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
-    CHECK(r.warning_count == 0, "nothing was given: %d warnings", r.warning_count);
+    CHECK(r.warning_count == 0, "a request of defaults has %d warnings", r.warning_count);
     resolved_request_finish(&r);
     reset();
 }
@@ -244,13 +248,15 @@ static void long_texts_become_chunks(void) {
     give_long_prompt(80);
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
     CHECK(r.chunks == 3 && r.texts[1].chunks == 3 && r.texts[0].chunks == 1, "%d chunks", r.chunks);
-    CHECK(r.warning_count == 0, "nothing is cut");
+    CHECK(r.warning_count == 0, "a long prompt in chunks has a warning that it is cut");
     const int32_t *empty = r.texts[0].ids, *ids = r.texts[1].ids;
     for (int i = 0; i < 160; i++)
         CHECK(ids[i / 75 * 77 + 1 + i % 75] == ids[1 + i % 2], "token %d", i);
     for (int i = 0; i < 3; i++)
-        CHECK(ids[77 * i] == empty[0] && ids[77 * i + 76] == empty[76], "marks of chunk %d", i);
-    CHECK(memcmp(ids + 2 * 77 + 11, empty + 1, 66 * sizeof(*ids)) == 0, "the last chunk's end");
+        CHECK(ids[77 * i] == empty[0] && ids[77 * i + 76] == empty[76],
+            "chunk %d does not begin and end with the marks", i);
+    CHECK(memcmp(ids + 2 * 77 + 11, empty + 1, 66 * sizeof(*ids)) == 0,
+        "the last chunk is not filled up with end marks");
     resolved_request_finish(&r);
     reset();
     give_long_prompt(300);
@@ -277,21 +283,23 @@ static void brackets_become_weights(void) {
     give_prompt(0, "a (red:1.5) boat");
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
     const struct text *text = &r.texts[1];
-    CHECK(memcmp(text->ids, plain.texts[1].ids, 77 * sizeof(*text->ids)) == 0, "other ids");
+    CHECK(memcmp(text->ids, plain.texts[1].ids, 77 * sizeof(*text->ids)) == 0,
+        "weights change the ids of the prompt");
     CHECK(text->weights && !r.texts[0].weights && !plain.texts[1].weights, "weights");
     for (int i = 0; text->weights && i < 77; i++)
         CHECK(text->weights[i] ==
                   (i < 2 || text->ids[i] == plain.texts[1].ids[76] || text->weights[i] == 1 ? 1
                                                                                             : 1.5f),
             "token %d: %g", i, (double)text->weights[i]);
-    CHECK(r.asked.long_prompt == LONG_PROMPT_CHUNK, "it is never cut");
+    CHECK(r.asked.long_prompt == LONG_PROMPT_CHUNK,
+        "a weighted prompt is cut instead of read in chunks");
     CHECK_STRING(resolved_request_prompt(&r, 0), "a (red:1.5) boat");
     resolved_request_finish(&r);
     resolved_request_finish(&plain);
     give_prompt(0, "a boat :1.5");
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
     CHECK(r.texts[1].guidance == 1.5 && r.warning_count == 1, "%g", r.texts[1].guidance);
-    CHECK_CONTAINS(r.warnings[0], "prompt: \":1.5\" at its end is the weight of all of it");
+    CHECK_CONTAINS(r.warnings[0], "prompt: \":1.5\" at its end is the weight of the whole prompt");
     resolved_request_finish(&r);
     give_prompt(0, "(a BREAK boat)");
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
@@ -322,7 +330,8 @@ static void what_prompts_cannot_say_is_refused(void) {
     refused(&figures, "long_prompt", "truncate", "\"chunk\" with prompt_syntax");
     give_prompt(0, "a boat: 2");
     request.guidance_scale = 1;
-    refused(&figures, "prompt", "a weight of all of it, at its end", "guidance_scale above 1");
+    refused(
+        &figures, "prompt", "a weight of the whole prompt, at its end", "guidance_scale above 1");
     give_prompt(0, "a boat AND a house");
     request.guidance_scale = 1;
     refused(&figures, "prompt", "AND", "guidance_scale above 1");
@@ -377,16 +386,17 @@ static void texts_change_from_step_to_step(void) {
         CHECK(text->spans[text->span_count - 1].last == 20, "20 evaluations");
         for (int k = 0; k <= 20; k++) {
             const int variant = i == 1 ? (k > 0 ? k - 1 : 0) % 2 : k > last;
-            CHECK(text_variant_at(text, k) == variant, "text %d, evaluation %d: %d", i, k,
+            CHECK(text_variant_at(text, k) == variant,
+                "text %d uses another variant in evaluation %d: %d", i, k,
                 text_variant_at(text, k));
         }
     }
     const struct text boat = text_variant(&r.texts[1], 1), edited = text_variant(&r.texts[2], 0);
     CHECK(boat.ids == r.texts[1].ids + 77 && boat.ids[2] != r.texts[1].ids[2] &&
               boat.ids[3] == r.texts[1].ids[3] && !boat.spans && boat.variants == 1,
-        "the second variant");
+        "the second variant has not the expected ids");
     CHECK(edited.ids[77] == edited.ids[0] && edited.ids[78] == edited.ids[76],
-        "the shorter variant ends with an empty chunk");
+        "the shorter variant is not filled up by an empty chunk");
     CHECK_STRING(
         resolved_request_prompt(&r, 0), "a [red|blue] boat AND [snow:BREAK hills:0.5] :0.5");
     resolved_request_finish(&r);
@@ -419,8 +429,8 @@ static void starting_noise_has_the_models_shape(void) {
     request.num_images = 2;
     give_latents(2, 4, 16, 24);
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
-    CHECK(r.asked.width == 192 && r.asked.height == 128, "their size: %dx%d", r.asked.width,
-        r.asked.height);
+    CHECK(r.asked.width == 192 && r.asked.height == 128,
+        "the picture has not the size of the latents: %dx%d", r.asked.width, r.asked.height);
     CHECK(r.asked.init_latents.values != request.init_latents.values, "a copy");
     resolved_request_finish(&r);
     request.num_images = 1;
@@ -472,8 +482,10 @@ static void strength_leaves_steps(void) {
         }
         CHECK(r.plan->count == cases[i].left, "%d steps at %g: %d", cases[i].steps,
             cases[i].strength, r.plan->count);
-        CHECK(r.asked.width == 72 && r.asked.height == 64, "the picture's size");
-        CHECK(r.source && !r.asked.init_image.bytes, "the file is not kept");
+        CHECK(r.asked.width == 72 && r.asked.height == 64,
+            "the result has not the size of init_image");
+        CHECK(
+            r.source && !r.asked.init_image.bytes, "the decoded picture's file is still in memory");
         resolved_request_finish(&r);
     }
     /* Defaults of diffusers: StableDiffusionImg2ImgPipeline 0.8, StableDiffusionInpaintPipeline

@@ -191,8 +191,9 @@ static void has_its_share(double share, int64_t call, int64_t piece, bool is_lat
         pretended.pieces, (double)piece / MS, counted, (double)call / MS,
         is_late ? ", on a device that is late" : "", had);
     CHECK(pieces > owed - rounding && pieces < owed + (double)piece + rounding,
-        "%g ms of pieces, %g are owed", pieces / MS, owed / MS);
-    CHECK(share > 0 || pretended.pieces == 0, "%d pieces without a share", pretended.pieces);
+        "training got %g ms, its share is %g ms", pieces / MS, owed / MS);
+    CHECK(share > 0 || pretended.pieces == 0, "training got %d pieces at a share of 0",
+        pretended.pieces);
 }
 
 /* Before a request starts, the device has finished all background pieces that ran while there were

@@ -118,7 +118,7 @@ static void draw(struct pipeline *pipeline, const char *what, int images) {
     if (ok)
         generate_result_finish(&result);
     const int all = atomic_load(&count);
-    CHECK(all <= KEPT, "%d are too many to tell apart", all);
+    CHECK(all <= KEPT, "%d allocations are more than the test can store", all);
     int ours = 0, libraries = 0;
     size_t largest = 0;
     for (int i = 0; i < all && i < KEPT; i++) {
@@ -133,7 +133,7 @@ static void draw(struct pipeline *pipeline, const char *what, int images) {
     printf("%s, %d steps: %d allocations of ours; %d of oneDNN's, the largest of %zu bytes\n", what,
         LAST - FIRST, ours, libraries, largest);
     CHECK(ours == 0, "%s: %d allocations in %d steps", what, ours, LAST - FIRST);
-    CHECK(largest <= 65536, "%s: a library took %zu bytes", what, largest);
+    CHECK(largest <= 65536, "%s: a library allocated %zu bytes in a step", what, largest);
 }
 
 int main(int argc, char **argv) {

@@ -101,7 +101,7 @@ static void close_job(struct rig *rig) {
     training_job_close(rig->job);
     train_config_finish(&rig->config);
     snprintf(command, sizeof(command), "rm -r %s", rig->folder);
-    CHECK(system(command) == 0, "%s is left", rig->folder);
+    CHECK(system(command) == 0, "cannot remove %s", rig->folder);
 }
 
 /* Trains to the end. Returns the adapter's bytes; malloc'd. */
@@ -155,13 +155,14 @@ static void a_picture_is_drawn_in_the_middle(struct pipeline *pipeline, const ui
     size_t size, bytes, again_bytes;
     open_job(&rig, pipeline, SMALL ", \"mixed_precision\": \"bf16\"", true);
     rig.pieces.stop_at = 200;
-    CHECK(pthread_create(&thread, NULL, load_beside, &rig) == 0, "no thread");
+    CHECK(pthread_create(&thread, NULL, load_beside, &rig) == 0, "cannot start a thread");
     pthread_mutex_lock(&rig.pieces.lock);
     while (!rig.pieces.stopped)
         pthread_cond_wait(&rig.pieces.changed, &rig.pieces.lock);
     pthread_mutex_unlock(&rig.pieces.lock);
     uint8_t *pixels = draw(pipeline, &size);
-    CHECK(memcmp(pixels, expected, size) == 0, "other pixels beside a load");
+    CHECK(memcmp(pixels, expected, size) == 0,
+        "a picture drawn while a job is loaded has other pixels");
     free(pixels);
     pthread_mutex_lock(&rig.pieces.lock);
     rig.pieces.may_go_on = true;
@@ -207,7 +208,7 @@ static void the_engines_models_are_borrowed(struct pipeline *pipeline) {
     /* A sanitizer's allocator does not report the memory in use. */
     CHECK(pieces[1] < pieces[0] &&
               (!used[0] || used[1] + (size_t)rig.info.weight_bytes / 2 < used[0]),
-        "they were not borrowed");
+        "the job loaded models of its own instead of borrowing the engine's");
     CHECK(before == after, "training wrote to the engine's weights");
     free(trained[0]);
     free(trained[1]);
@@ -239,13 +240,13 @@ static void what_the_cache_loses_is_encoded_again(struct pipeline *pipeline) {
             must(training_job_advance(rig.job, &done, &err), &err);
         const size_t used = rig.info.kernels->memory->used(MEMORY_WEIGHTS);
         snprintf(command, sizeof(command), "rm -r %s", rig.cache);
-        CHECK(!loses || system(command) == 0, "there is no cache");
+        CHECK(!loses || system(command) == 0, "cannot delete the cache");
         trained[loses] = train(&rig, &bytes[loses]);
         const size_t now = rig.info.kernels->memory->used(MEMORY_WEIGHTS);
         if (loses)
             printf(
                 "a deleted cache: %.1f MiB are loaded again\n", (double)(now - used) / (1 << 20));
-        CHECK(!loses || !now || now > used, "the encoders were not dropped");
+        CHECK(!loses || !now || now > used, "the encoders are still in memory");
         close_job(&rig);
     }
     CHECK(bytes[0] == bytes[1] && memcmp(trained[0], trained[1], bytes[0]) == 0,

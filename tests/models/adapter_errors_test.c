@@ -65,8 +65,8 @@ static const char *make_file(const char *name, const char *const *tensors, const
 static void expect_error(const char *path, enum error_code code, const char *const *words) {
     struct adapter *adapter = NULL;
     struct error err = { 0 };
-    CHECK(
-        !adapter_open(path, &small_targets, &adapter, &err), "taken, but should say: %s", words[0]);
+    CHECK(!adapter_open(path, &small_targets, &adapter, &err),
+        "accepted instead of refused with: %s", words[0]);
     CHECK(err.code == code, "%s: %s", error_code_name(err.code), err.message);
     CHECK_CONTAINS(err.message, path);
     for (int i = 0; words[i]; i++)

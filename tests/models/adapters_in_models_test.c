@@ -271,14 +271,15 @@ static void check_row(const struct kernels *kernels, const struct run *all, int 
            "%.1e\n",
         kernels->name, name, dtype_name(dtype), row, error, allowed, moved);
     CHECK(error <= allowed, "%s, %s, row %d: %.2e", kernels->name, name, row, error);
-    CHECK(
-        same_bits(&here, &alone), "%s, %s, row %d has other bits alone", kernels->name, name, row);
+    CHECK(same_bits(&here, &alone), "%s, %s: row %d computed alone has other bits", kernels->name,
+        name, row);
     if (overlay)
         CHECK(moved > 0.1, "%s, %s, row %d: the adapters change %.2e", kernels->name, name, row,
             moved);
     else
         CHECK(same_bits(&here, &plain) && same_bits(&here, &want),
-            "%s, %s: the row without adapters is not as without an overlay", kernels->name, name);
+            "%s, %s: the row without adapters differs from a call without an overlay",
+            kernels->name, name);
     model_finish(&merged);
     free(want.data);
     free(alone.data);

@@ -167,7 +167,7 @@ static struct checkpoint *open_checkpoint(const char *path) {
 static void expect_error(const char *path, const char *words) {
     struct checkpoint *c = NULL;
     struct error err = { 0 };
-    CHECK(!checkpoint_open(path, NULL, &c, &err), "opened, but should say: %s", words);
+    CHECK(!checkpoint_open(path, NULL, &c, &err), "opened instead of refused with: %s", words);
     CHECK_CONTAINS(err.message, words);
     checkpoint_close(c);
 }
@@ -226,7 +226,8 @@ static void single_file_maps_every_tensor(void) {
         struct checkpoint *c = open_checkpoint(path);
         if (!c)
             return;
-        CHECK(checkpoint_is_single_file(c) && !checkpoint_tokenizer_dir(c), "a single file");
+        CHECK(checkpoint_is_single_file(c) && !checkpoint_tokenizer_dir(c),
+            "the single file is not recognized, or has a tokenizer's folder");
         all_rows_are_there(c, DTYPE_F16);
         sd15_configs(c);
         const json_t *scheduler = checkpoint_scheduler_json(c);
@@ -304,13 +305,16 @@ static void wrong_tensors_are_named(void) {
     int64_t four = 4;
     struct checkpoint *c = open_checkpoint(
         make_single_file(&(struct variation){ .leave_out = conv_out }));
-    CHECK(!checkpoint_tensor(c, COMPONENT_UNET, conv_out, 1, &four, &t, &err), "it is not there");
+    CHECK(!checkpoint_tensor(c, COMPONENT_UNET, conv_out, 1, &four, &t, &err),
+        "a missing tensor is found");
     CHECK_STRING(err.message, "tensor conv_out.bias [4] is missing");
-    CHECK(!nothing_is_left(c, COMPONENT_UNET, &err), "nothing was used");
+    CHECK(!nothing_is_left(c, COMPONENT_UNET, &err),
+        "tensors that nothing has used are not reported");
     CHECK_CONTAINS(err.message, "685 tensors that the config has no place for: conv_in.bias");
     checkpoint_close(c);
     c = open_checkpoint(make_single_file(&(struct variation){ .misshapen = conv_out }));
-    CHECK(!checkpoint_tensor(c, COMPONENT_UNET, conv_out, 1, &four, &t, &err), "it is larger");
+    CHECK(!checkpoint_tensor(c, COMPONENT_UNET, conv_out, 1, &four, &t, &err),
+        "a tensor of another shape is accepted");
     CHECK_STRING(err.message, "tensor conv_out.bias has the shape [5]; the config asks for "
                               "[4] (in the file: model.diffusion_model.out.2.bias)");
     checkpoint_close(c);
@@ -426,7 +430,7 @@ static void sd2_is_told_by_its_shapes(void) {
     }
     CHECK((char *)t[1].data - (char *)t[0].data == 1024 * 1024 * 2 &&
               (char *)t[2].data - (char *)t[1].data == 1024 * 1024 * 2,
-        "q, k and v lie one after the other");
+        "q, k and v are not next to each other in memory");
     checkpoint_close(c);
     expect_prediction(0, 4, "v_prediction");
     expect_prediction(110000, 4, "v_prediction");

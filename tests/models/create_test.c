@@ -295,7 +295,8 @@ static void a_folder_gives_the_same_bits(
     CHECK(sum > 1 && isfinite(sum), "the image is %g", sum);
     CHECK(memcmp(from_rule.image, from_folder.image, sizeof(from_rule.image)) == 0 &&
               memcmp(from_rule.moments, from_folder.moments, sizeof(from_rule.moments)) == 0,
-        "%s, %s: not the same bits", kernels->name, dtype_name(dtype));
+        "%s, %s: the model made by a rule and the one from its folder compute different bits",
+        kernels->name, dtype_name(dtype));
     printf("%s %s: the folder gives the same bits\n", kernels->name, dtype_name(dtype));
     models_finish(&direct);
     models_finish(&loaded);
@@ -316,7 +317,7 @@ static void fails_with(int part, const char *first, const char *second) {
     const int length = snprintf(prefix, sizeof(prefix), "%s: ", parts[part].component);
     CHECK(
         strncmp(err.message, prefix, (size_t)length) == 0 && !strstr(err.message + length, prefix),
-        "the component is not named once: %s", err.message);
+        "the error does not name the component exactly once: %s", err.message);
     printf("%s\n", err.message);
     checkpoint_close(checkpoint);
 }

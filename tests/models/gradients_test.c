@@ -332,7 +332,8 @@ static struct tape_figures run_pass(struct subject *s, bool checkpointing, float
     taken = 0;
     must(tape_create(&like, forward, s, &s->out, &options, &tape, &err), &err);
     const size_t bytes_taken = taken;
-    CHECK(taken == tape_bytes(tape), "%zu bytes said, %zu taken", tape_bytes(tape), taken);
+    CHECK(taken == tape_bytes(tape), "tape_bytes says %zu bytes, the tape takes %zu",
+        tape_bytes(tape), taken);
     tape_begin(tape);
     go_on(tape, TAPE_MIDDLE);
     const struct tensor seed = tape_gradient(tape, &s->out);
@@ -347,7 +348,7 @@ static struct tape_figures run_pass(struct subject *s, bool checkpointing, float
     CHECK(bytes_taken == taken, "%zu bytes more were taken in the pass", taken - bytes_taken);
     const struct tape_figures figures = tape->figures;
     CHECK(figures.advance_flops <= fmax(figures.call_flops, figures.forward_flops / 32),
-        "an advance of %.3g", figures.advance_flops);
+        "one advance of the backward pass computes %.3g FLOP", figures.advance_flops);
     tape_destroy(tape);
     return figures;
 }
@@ -526,8 +527,9 @@ static void checkpointing_changes_no_bits(
         }
     same = same && memcmp(again, d_context, context_bytes) == 0;
     CHECK(same, "%s, %s: checkpointing changes bits", s->kernels->name, name);
-    CHECK(cut.segments > 1 && cut.saved_bytes < whole->saved_bytes, "%s: %zu bytes saved in %d",
-        name, cut.saved_bytes, cut.segments);
+    CHECK(cut.segments > 1 && cut.saved_bytes < whole->saved_bytes,
+        "%s: checkpointing in segments saves no memory: %zu bytes in %d segments", name,
+        cut.saved_bytes, cut.segments);
     printf("%s, %s: the same bits in %d segments, %d calls again, %zu KiB saved\n",
         s->kernels->name, name, cut.segments, cut.again, cut.saved_bytes >> 10);
     free(again);

@@ -38,7 +38,7 @@ static const char *make_raw(uint64_t claimed, const char *header, size_t size, s
 static void expect_error(const char *path, const char *words) {
     struct safetensors *file = NULL;
     struct error err = { 0 };
-    CHECK(!safetensors_open(path, &file, &err), "opened, but should say: %s", words);
+    CHECK(!safetensors_open(path, &file, &err), "opened instead of refused with: %s", words);
     CHECK_CONTAINS(err.message, words);
     if (!file)
         CHECK_CONTAINS(err.message, path);
@@ -90,11 +90,12 @@ static void reads_what_the_library_wrote(const char *path) {
     }
     ptrdiff_t scalar = safetensors_find(file, "scalar");
     struct tensor t;
-    CHECK(scalar >= 0 && header->entries[scalar].rank == 0, "the scalar has rank 0");
+    CHECK(scalar >= 0 && header->entries[scalar].rank == 0,
+        "the scalar's rank in the header is not 0");
     CHECK(safetensors_view(file, (size_t)scalar, &t, &err) && t.rank == 1 && t.shape[0] == 1 &&
               *(const float *)t.data == 4.0f,
-        "as a tensor it is [1]");
-    CHECK(safetensors_find(file, "none") < 0, "absent tensors are absent");
+        "the scalar's tensor has not the shape [1]");
+    CHECK(safetensors_find(file, "none") < 0, "a tensor that does not exist is found");
     safetensors_close(file);
 }
 
@@ -127,11 +128,13 @@ static void writes_what_the_library_writes(const char *sample) {
     char copy[256];
     snprintf(copy, sizeof(copy), "%s", scratch("copy.safetensors"));
     CHECK(safetensors_write(copy, items, 6, header->metadata, &err), "%s", err.message);
-    CHECK(same_files(sample, copy), "our file differs from the library's");
+    CHECK(same_files(sample, copy),
+        "our file differs from the one that the safetensors library wrote");
     items[1].name = items[0].name;
-    CHECK(!safetensors_write(copy, items, 6, NULL, &err), "a name twice");
+    CHECK(!safetensors_write(copy, items, 6, NULL, &err), "a file with one name twice is written");
     CHECK_CONTAINS(err.message, "is there twice");
-    CHECK(!safetensors_write("/nowhere/x.safetensors", items, 1, NULL, &err), "no folder");
+    CHECK(!safetensors_write("/nowhere/x.safetensors", items, 1, NULL, &err),
+        "a file is written into a folder that does not exist");
     CHECK_CONTAINS(err.message, "cannot write /nowhere/x.safetensors");
     CHECK(same_files(sample, copy), "a failed write must leave the old file");
     safetensors_close(file);
@@ -157,7 +160,8 @@ static void misaligned_data_is_read(void) {
     CHECK(safetensors_view(file, at, &t, &err), "%s", err.message);
     CHECK((uintptr_t)t.data % 4 == 0, "%p", t.data);
     CHECK(memcmp(t.data, wanted, sizeof(wanted)) == 0, "%g", (double)*(float *)t.data);
-    CHECK(safetensors_view(file, at, &again, &err) && again.data == t.data, "copied once");
+    CHECK(safetensors_view(file, at, &again, &err) && again.data == t.data,
+        "a second view of the tensor made a second copy");
     safetensors_close(file);
 }
 
@@ -170,9 +174,9 @@ static void an_open_file_needs_no_name(void) {
     const int fd = open(path, O_RDONLY);
     unlink(path);
     CHECK(safetensors_open_fd(fd, "the upload", &file, &err), "%s", err.message);
-    CHECK(file && safetensors_find(file, "f") == 0, "its tensor is not there");
+    CHECK(file && safetensors_find(file, "f") == 0, "the open file's tensor is not found");
     safetensors_close(file);
-    CHECK(fcntl(fd, F_GETFD) == -1, "its descriptor is still open");
+    CHECK(fcntl(fd, F_GETFD) == -1, "the file's descriptor is still open");
     const int directory = open(folder, O_RDONLY);
     CHECK(!safetensors_open_fd(directory, "the upload", &file, &err), "a folder");
     CHECK_STRING(err.message, "the upload is not a regular file");
@@ -287,7 +291,7 @@ static void other_dtypes_are_listed_but_not_used(void) {
     struct tensor t;
     CHECK(safetensors_open(make_raw(strlen(header), header, strlen(header), 8), &file, &err), "%s",
         err.message);
-    CHECK(file && !safetensors_view(file, 0, &t, &err), "F64 is no tensor of ours");
+    CHECK(file && !safetensors_view(file, 0, &t, &err), "an F64 tensor can be viewed");
     CHECK_CONTAINS(err.message, "tensor t: its dtype is F64; F32, F16, BF16, I32 and I64");
     safetensors_close(file);
 }
@@ -391,9 +395,13 @@ static void the_scanner_and_the_json_parser_agree(void) {
         const bool ok = safetensors_header_parse(
             rows[i].text, strlen(rows[i].text), bytes[i], &plain, &err);
         const bool ok_too = safetensors_header_parse(text, strlen(text), bytes[i], &escaped, &err);
-        CHECK(ok == rows[i].valid && ok_too == ok, "row %zu: %d, with an escape %d", i, ok, ok_too);
-        CHECK(!plain.names == !rows[i].scanned && !escaped.names, "row %zu: who read it", i);
-        CHECK(plain.count == escaped.count, "row %zu: %zu and %zu", i, plain.count, escaped.count);
+        CHECK(ok == rows[i].valid && ok_too == ok, "row %zu: accepted: %d, and with an escape: %d",
+            i, ok, ok_too);
+        CHECK(!plain.names == !rows[i].scanned && !escaped.names,
+            "row %zu: not read by the expected one of scanner and JSON parser", i);
+        CHECK(plain.count == escaped.count,
+            "row %zu: scanner and JSON parser found %zu and %zu tensors", i, plain.count,
+            escaped.count);
         for (size_t k = 0; k < plain.count && k < escaped.count; k++) {
             struct safetensors_entry *a = &plain.entries[k], *b = &escaped.entries[k];
             CHECK_STRING(a->name, b->name);
@@ -404,7 +412,7 @@ static void the_scanner_and_the_json_parser_agree(void) {
         }
         CHECK(!plain.metadata == !escaped.metadata &&
                   (!plain.metadata || json_equal(plain.metadata, escaped.metadata)),
-            "row %zu: the metadata", i);
+            "row %zu: scanner and JSON parser read different metadata", i);
         safetensors_header_finish(&plain);
         safetensors_header_finish(&escaped);
     }

@@ -144,8 +144,10 @@ static void matches_diffusers(
                "wrongly or not (bf16: %.4f, %d)\n",
             cases[i % 2].name, kernels->name, json_array_size(sizes), worst, SCORE_TOLERANCE,
             flagged, wrong, bf16, rough_wrong);
-        CHECK(worst <= SCORE_TOLERANCE + 1e-6 && wrong == 0, "they differ");
-        CHECK(flagged > 0 && flagged < (int)json_array_size(sizes), "some are flagged");
+        CHECK(worst <= SCORE_TOLERANCE + 1e-6 && wrong == 0,
+            "scores or flags differ from transformers'");
+        CHECK(flagged > 0 && flagged < (int)json_array_size(sizes),
+            "not exactly some of the pictures are flagged, so this test proves little");
         safety_checker_destroy(checker);
         safety_checker_destroy(rough);
     }
@@ -171,7 +173,7 @@ static void pixels_are_the_processors(
         worst = fmax(worst, fabs((double)own - json_real_value(told)));
     }
     printf("pixels differ by %.1e\n", worst);
-    CHECK(worst <= 1e-5, "the tower's pixels");
+    CHECK(worst <= 1e-5, "the image encoder's input pixels differ from transformers'");
     picture_finish(&picture);
     free(input);
     safety_checker_destroy(checker);

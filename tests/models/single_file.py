@@ -183,7 +183,8 @@ def merged_files_keep_their_layout(folder):
           [k for k in before if after[k] != before[k]] == [layer], "other tensors changed")
     unet = "unet/diffusion_pytorch_model.safetensors"
     in_folder = read_safetensors(os.path.join(work, "merged", unet))
-    check(in_folder["conv_in.weight"] == after[layer], "the folder's tensor is another")
+    check(in_folder["conv_in.weight"] == after[layer],
+          "the merged folder's tensor differs from the merged file's")
     drawn = draw(os.path.join(work, "merged"))
     check(isinstance(drawn, bytes) and drawn == draw(os.path.join(work, "merged.safetensors")),
           "folder and single file draw different latents")

@@ -83,12 +83,13 @@ static void padding_is_begin_tokens_end_pad(const struct tokenizer *t) {
     char *cut;
     struct error err = { 0 };
     CHECK(tokenizer_encode_padded(t, "the cat abc", 8, ids, &cut, &err), "%s", err.message);
-    CHECK(!cut, "nothing is cut");
+    CHECK(!cut, "a short text is reported as cut");
     for (int i = 0; i < 8; i++)
         CHECK(ids[i] == wanted[i], "%d: %d", i, ids[i]);
     CHECK(tokenizer_encode_padded(t, "the cat abc THE \xc3\x89t ~", 5, ids, &cut, &err), "%s",
         err.message);
-    CHECK(ids[0] == 520 && ids[3] == 516 && ids[4] == 521, "end keeps its place: %d", ids[4]);
+    CHECK(ids[0] == 520 && ids[3] == 516 && ids[4] == 521,
+        "the end mark is not at its place, where the id is %d", ids[4]);
     CHECK_STRING(cut, "the \xc3\xa9t <|endoftext|>");
     free(cut);
 }
@@ -155,7 +156,7 @@ static void sd2_special_tokens(const char *dir) {
 static void expect_error(const char *dir, const char *words) {
     struct tokenizer *t = NULL;
     struct error err = { 0 };
-    CHECK(!tokenizer_create(dir, &t, &err), "should say: %s", words);
+    CHECK(!tokenizer_create(dir, &t, &err), "accepted instead of refused with: %s", words);
     CHECK_CONTAINS(err.message, words);
 }
 

@@ -180,14 +180,14 @@ static void every_other_tensor_is_resident(const struct kernels *kernels,
                 continue;
             const void *got = kernels->memory->view(parts[k]->data, tensor_bytes(parts[k]), &err);
             CHECK(parts[k]->rank == rank && memcmp(got, want, tensor_bytes(parts[k])) == 0,
-                "%s, part %d: other numbers", r->name, k);
+                "%s: part %d has other numbers than its tensor", r->name, k);
             tensors++;
         }
         CHECK(!weight_list_find(list, r->name), "%s is listed twice", r->name);
     }
     for (size_t i = 0; i < list->count; i++)
         tensors += list->items[i].has_bias ? 2 : 1;
-    CHECK(tensors == source->count, "%zu of %zu tensors have a name", tensors, source->count);
+    CHECK(tensors == source->count, "only %zu of %zu tensors have a name", tensors, source->count);
 }
 
 /* The entries of one packed weight follow one another without a gap. */
@@ -219,7 +219,7 @@ static void rows_are_the_named_tensors(const char *model, const struct kernels *
         CHECK(weight && (bias != NULL) == named->has_bias, "%s", named->name);
         CHECK(named->is_conv == (rank == 4) && named->is_conv == named->packed->is_conv &&
                   (!named->is_conv || named->kind == named->packed->kind),
-            "%s: its kind", named->name);
+            "%s is listed as the wrong kind of layer", named->name);
         struct product p = product_of(kernels, named->packed);
         const double error = rows_error(named, &p, weight, bias);
         CHECK(error <= 1e-5, "%s, %s: rows %lld to %lld differ by %.1e", kernels->name, named->name,
@@ -314,7 +314,7 @@ static void weight_is_made_again(const struct weights *w, const struct weight_li
     }
     const size_t bytes = (size_t)(p[0].out_h * p[0].out_w * p[0].channels) * sizeof(float);
     const bool equal = memcmp(p[0].y, p[1].y, bytes) == 0;
-    CHECK(equal, "%s: made again it computes other bits", w->kernels->name);
+    CHECK(equal, "%s: the weight, packed again, computes other bits", w->kernels->name);
     *same += equal;
     const bool plain = !packed->is_conv || packed->kind == CONV_1X1 || packed->kind == CONV_3X3;
     if (!packed->geglu && plain) {
@@ -322,7 +322,8 @@ static void weight_is_made_again(const struct weights *w, const struct weight_li
         CHECK(error <= 1e-5, "%s: the change differs by %.1e", w->kernels->name, error);
         *worst = error > *worst ? error : *worst;
     } else {
-        CHECK(memcmp(p[0].y, p[2].y, bytes) != 0, "%s: nothing changed", w->kernels->name);
+        CHECK(memcmp(p[0].y, p[2].y, bytes) != 0,
+            "%s: a change of the weight does not change the result", w->kernels->name);
     }
     for (int i = 0; i < 3; i++) {
         free(p[i].x);

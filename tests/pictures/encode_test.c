@@ -88,8 +88,9 @@ static void texts_are_in_exif_data(enum picture_format format) {
     const struct picture_encoding encoding = { format, 80, { "c\xc3\xa9\xf0\x9f\x90\x88", json } };
     size_t size = 0;
     uint8_t *bytes = encode(&encoding, &size);
-    CHECK(holds(bytes, size, comment, sizeof(comment) - 1), "the comment is not there");
-    CHECK(holds(bytes, size, json, sizeof(json)), "the description is not there");
+    CHECK(
+        holds(bytes, size, comment, sizeof(comment) - 1), "the file does not contain the comment");
+    CHECK(holds(bytes, size, json, sizeof(json)), "the file does not contain the description");
     decode(format, bytes, size);
     free(bytes);
 }
@@ -103,7 +104,8 @@ static void long_texts_are_left_out(void) {
     struct error err = { 0 };
     CHECK(exif_create(text, "short", 65000, &exif, &size, &err) && size > 0 && size < 200, "%zu",
         size);
-    CHECK(exif_orientation(exif, size) == 1, "it is EXIF data without an orientation");
+    CHECK(exif_orientation(exif, size) == 1,
+        "EXIF data without an orientation does not mean upright");
     free(exif);
     CHECK(exif_create("short, as JSON is", text, 65000, &exif, &size, &err) && size == 0 && !exif,
         "%zu", size);

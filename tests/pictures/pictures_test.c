@@ -212,7 +212,7 @@ static void broken_files_are_refused_by_name(void) {
         struct picture picture;
         struct error err = { 0 };
         *tab = *end = 0;
-        CHECK(!decode(line, &picture, &err), "%s is taken", line);
+        CHECK(!decode(line, &picture, &err), "%s is accepted", line);
         CHECK_CONTAINS(err.message, tab + 1);
         CHECK(err.code == ERROR_INVALID || err.code == ERROR_TOO_LARGE, "%s: code %d", line,
             err.code);
@@ -242,8 +242,10 @@ static void damage_does_no_harm(void) {
             if (i >= size)
                 copy[i - size] ^= (char)(1 << i % 8);
             const bool ok = picture_decode(copy, i < size ? i : size, &picture, &err);
-            CHECK(ok || err.message[0], "%s, %zu: no reason", names[n], i);
-            CHECK(!ok || i >= size, "%s: taken with %zu of its %zu bytes", names[n], i, size);
+            CHECK(ok || err.message[0], "%s cut to %zu bytes: refused without a message", names[n],
+                i);
+            CHECK(!ok || i >= size, "%s: accepted when cut to %zu of its %zu bytes", names[n], i,
+                size);
             taken += ok;
             refused += !ok;
             picture_finish(&picture);
@@ -308,12 +310,14 @@ static void claimed_entries_take_no_time(void) {
     free(one.bytes);
 }
 
-/* 4 rows of 4096 px that are to cover 2048x2048 would become 2 million px wide on the way. */
+/* 4 rows of 4096 px, resized to cover 2048x2048, would be 2 million px wide before they are
+ * cropped. */
 static void thin_pictures_do_not_grow_without_bound(void) {
     struct picture thin, out;
     struct error err = { 0 };
     CHECK(picture_create(4096, 4, 3, &thin, &err), "%s", err.message);
-    CHECK(!picture_resize_to_cover(&thin, 2048, 2048, &out, &err), "12 GB are refused");
+    CHECK(!picture_resize_to_cover(&thin, 2048, 2048, &out, &err),
+        "a resized picture of 12 GB is accepted");
     CHECK(err.code == ERROR_INVALID, "%s", err.message);
     CHECK_CONTAINS(err.message, "4096x4 px would become 2097152x2048 px");
     picture_finish(&out);

@@ -67,11 +67,14 @@ static void bad_sizes_are_errors(void) {
     struct error err = { 0 };
     uint8_t pixel[3] = { 0 }, *bytes = NULL;
     size_t size = 0;
-    CHECK(!png_encode(pixel, 0, 1, NULL, 0, &bytes, &size, &err), "no width");
+    CHECK(
+        !png_encode(pixel, 0, 1, NULL, 0, &bytes, &size, &err), "a picture of width 0 is written");
     CHECK(err.code == ERROR_INVALID, "%d", err.code);
     CHECK_CONTAINS(err.message, "Invalid IHDR");
-    CHECK(!png_encode(pixel, 1, -1, NULL, 0, &bytes, &size, &err), "negative height");
-    CHECK(!png_encode(pixel, 2000000, 1, NULL, 0, &bytes, &size, &err), "too wide for libpng");
+    CHECK(!png_encode(pixel, 1, -1, NULL, 0, &bytes, &size, &err),
+        "a picture of negative height is written");
+    CHECK(!png_encode(pixel, 2000000, 1, NULL, 0, &bytes, &size, &err),
+        "a picture too wide for libpng is written");
 }
 
 static void base64_matches_rfc4648(void) {

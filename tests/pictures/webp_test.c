@@ -96,7 +96,7 @@ static void broken_files_are_refused_by_name(void) {
         struct error err = { 0 };
         char *copy = copy_of(files + at, line.size);
         const bool ok = picture_decode(copy, line.size, &picture, &err);
-        CHECK(!ok && err.code == ERROR_INVALID, "%s was taken", line.name);
+        CHECK(!ok && err.code == ERROR_INVALID, "%s was accepted", line.name);
         CHECK(strstr(err.message, line.rest), "%s: \"%s\" does not say %s", line.name, err.message,
             line.rest);
         picture_finish(&picture);
@@ -126,7 +126,8 @@ static void damage_does_no_harm(void) {
             if (i >= line.size)
                 copy[i - line.size] ^= (char)(1 << i % 8);
             const bool ok = picture_decode(copy, i < line.size ? i : line.size, &picture, &err);
-            CHECK(ok || err.message[0], "%s, %zu: no reason", line.name, i);
+            CHECK(ok || err.message[0], "%s cut to %zu bytes: refused without a message", line.name,
+                i);
             taken += ok;
             refused += !ok;
             picture_finish(&picture);

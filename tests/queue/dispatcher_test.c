@@ -90,7 +90,7 @@ static void begin(struct bench *b, const char *folder) {
     const struct job_runner runner = {
         .type = "train", .start = on_start, .wake = on_wake, .user = &b->runner
     };
-    CHECK(!dispatcher_find(b->dispatcher, "train"), "nobody yet");
+    CHECK(!dispatcher_find(b->dispatcher, "train"), "a runner is found before one was added");
     CHECK(dispatcher_add(b->dispatcher, &runner, &err), "%s", err.message);
     CHECK(dispatcher_find(b->dispatcher, "train") && !dispatcher_find(b->dispatcher, "draw"),
         "found");
@@ -98,7 +98,7 @@ static void begin(struct bench *b, const char *folder) {
 
 static void end(struct bench *b) {
     dispatcher_destroy(b->dispatcher);
-    CHECK(b->runner.overlaps == 0, "one job at a time");
+    CHECK(b->runner.overlaps == 0, "two jobs ran at the same time");
     queue_destroy(b->queue);
     pthread_cond_destroy(&b->runner.changed);
     pthread_mutex_destroy(&b->runner.mutex);
@@ -179,18 +179,21 @@ static void jobs_are_done_one_after_the_other(void) {
     for (int i = 0; i < 3; i++) {
         struct job_claim *claim = await_start(&b.runner, i + 1);
         check_same(job_claim_job(claim)->id, ids[i]);
-        CHECK(job_claim_wish(claim) == JOB_GO_ON, "go on");
+        CHECK(job_claim_wish(claim) == JOB_GO_ON,
+            "a running job has a wish although nobody asked for anything");
         for (int step = 1; step <= 50; step++) {
             char metrics[32];
             snprintf(metrics, sizeof(metrics), "{\"loss\":%d}", step);
             job_claim_report(claim, &(struct job_report){ step, 50, 50 - step, metrics });
             if (step == 25)
-                CHECK(job_claim_event(claim, "checkpoint", "{\"step\":25}"), "there is room");
+                CHECK(job_claim_event(claim, "checkpoint", "{\"step\":25}"),
+                    "an event is refused although there is room");
         }
         job_claim_succeed(claim, strdup("{\"adapter\":\"a\"}"));
         await_state(&b, ids[i], JOB_SUCCEEDED);
         struct job job = get(&b, ids[i]);
-        CHECK(job.step == 50 && job.steps == 50, "the last report: step %d", (int)job.step);
+        CHECK(job.step == 50 && job.steps == 50,
+            "the stored step is %d, not that of the last report", (int)job.step);
         check_same(job.metrics, "{\"loss\":50}");
         check_same(job.result, "{\"adapter\":\"a\"}");
         struct seen seen = { 0 };
@@ -219,7 +222,7 @@ static void the_last_report_does_not_wait(void) {
         step = job.step;
         job_finish(&job);
     }
-    CHECK(step == 1, "the first report: step %d", (int)step);
+    CHECK(step == 1, "the first report was stored as step %d", (int)step);
     job_claim_report(claim, &(struct job_report){ 2, 2, 0, "{\"loss\":2}" });
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);
@@ -240,13 +243,14 @@ static void wishes_reach_the_runner(void) {
     CHECK(job_claim_wish(claim) == JOB_PAUSE, "pause");
     ask(&b, id, queue_resume);
     await_wakes(&b.runner, 2);
-    CHECK(job_claim_wish(claim) == JOB_GO_ON, "go on");
+    CHECK(job_claim_wish(claim) == JOB_GO_ON,
+        "the resumed job has a wish although nobody asked for anything");
     ask(&b, id, queue_pause);
     job_claim_stopped(claim);
     await_state(&b, id, JOB_PAUSED);
     ask(&b, id, queue_resume);
     claim = await_start(&b.runner, 2);
-    CHECK(job_claim_job(claim)->attempts == 2, "the second attempt");
+    CHECK(job_claim_job(claim)->attempts == 2, "the resumed job is not in its second attempt");
     ask(&b, id, queue_cancel);
     CHECK(job_claim_wish(claim) == JOB_CANCEL, "cancel");
     job_claim_stopped(claim);
@@ -368,7 +372,7 @@ static void a_result_is_kept_where_memory_is_short(void) {
     has_no_memory = false;
     await_state(&b, id, JOB_SUCCEEDED);
     struct job job = get(&b, id);
-    CHECK(job.result, "a success without a result");
+    CHECK(job.result, "a job has succeeded without a result");
     check_same(job.result ? job.result : "", "{\"adapter\":\"a\"}");
     job_finish(&job);
     end(&b);
@@ -420,7 +424,7 @@ static void a_cancel_at_the_moment_of_the_claim_is_heard(void) {
         enqueue(&b, id);
         struct job_claim *claim = await_start(&b.runner, i + 1);
         pthread_join(thread, NULL);
-        CHECK(job_claim_wish(claim) == JOB_CANCEL, "round %d: it was not heard", i);
+        CHECK(job_claim_wish(claim) == JOB_CANCEL, "round %d: the cancel did not reach the job", i);
         queue_unlisten(b.queue, &listener);
         job_claim_stopped(claim);
         await_state(&b, id, JOB_CANCELLED);
@@ -447,8 +451,8 @@ static void too_many_events_are_refused(void) {
     while (taken < 2 * JOB_EVENTS_PENDING_MAX && job_claim_event(claim, "log", "{}"))
         taken++;
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "setrlimit");
-    CHECK(taken >= JOB_EVENTS_PENDING_MAX && taken < 2 * JOB_EVENTS_PENDING_MAX, "%d were taken",
-        taken);
+    CHECK(taken >= JOB_EVENTS_PENDING_MAX && taken < 2 * JOB_EVENTS_PENDING_MAX,
+        "%d events were accepted", taken);
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);
     struct job job = get(&b, id);
@@ -474,7 +478,7 @@ static void a_stop_gives_everything_back(void) {
     pthread_t thread;
     pthread_create(&thread, NULL, destroy_dispatcher, b.dispatcher);
     await_wakes(&b.runner, 1);
-    CHECK(job_claim_wish(first) == JOB_GIVE_BACK, "give back");
+    CHECK(job_claim_wish(first) == JOB_GIVE_BACK, "the claim is not asked to give the job back");
     job_claim_report(first, &(struct job_report){ 3, 9, -1, NULL });
     job_claim_stopped(first);
     pthread_join(thread, NULL);
@@ -483,7 +487,8 @@ static void a_stop_gives_everything_back(void) {
     begin(&b, folder);
     struct job_claim *claim = await_start(&b.runner, 1); /* the job resumes by itself */
     check_same(job_claim_job(claim)->id, id);
-    CHECK(job_claim_job(claim)->step == 3 && job_claim_job(claim)->strikes == 1, "from step 3");
+    CHECK(job_claim_job(claim)->step == 3 && job_claim_job(claim)->strikes == 1,
+        "the second attempt does not begin at step 3 with one strike");
     job_claim_succeed(claim, NULL);
     await_state(&b, id, JOB_SUCCEEDED);
     job_claim_succeed(await_start(&b.runner, 2), NULL);
@@ -569,16 +574,19 @@ static void an_end_is_written_once_there_is_room(void) {
     CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
     job_claim_report(claim, &(struct job_report){ 9, 9, 0, NULL });
     pause_ms(200); /* lets the first try fail */
-    CHECK(job_claim_event(claim, "checkpoint", "{\"step\":9}"), "there is room");
+    CHECK(job_claim_event(claim, "checkpoint", "{\"step\":9}"),
+        "an event is refused although there is room");
     job_claim_succeed(claim, strdup("{\"adapter\":\"a\"}"));
     pause_ms(20);
     struct job job = get(&b, id);
-    CHECK(job.state == JOB_RUNNING && job.step == 0, "nothing can be written");
+    CHECK(job.state == JOB_RUNNING && job.step == 0,
+        "the job's state changed although nothing could be written");
     job_finish(&job);
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "setrlimit");
     await_state(&b, id, JOB_SUCCEEDED);
     job = get(&b, id);
-    CHECK(job.step == 9 && job.result, "and nothing is missing: step %d", (int)job.step);
+    CHECK(job.step == 9 && job.result,
+        "the end written later lacks the step or the result: step %d", (int)job.step);
     job_finish(&job);
     end(&b);
     folder_remove(folder);

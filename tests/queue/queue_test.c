@@ -102,7 +102,7 @@ static void check_claims(struct queue *queue, const char *type, const char *id) 
 }
 
 static void refuses(bool ok, const struct error *err, enum error_code code, const char *words) {
-    CHECK(!ok, "it was taken, instead of: %s", words);
+    CHECK(!ok, "the job was accepted instead of refused with: %s", words);
     CHECK(err->code == code, "%s: %s", error_code_name(err->code), err->message);
     CHECK_CONTAINS(err->message, words);
 }
@@ -215,8 +215,9 @@ static void expect_turns(struct kind *kind, struct queue **queue, const struct j
         for (int i = 0; i < TURNS; i++)
             for (int at = 0; at <= turn && strcmp(job.id, jobs[i].id) == 0; at++)
                 CHECK(said[at][i] == turn - at + 1,
-                    "turn %d: after %d claims this job of %s was number %d, not %d", turn, at,
-                    job.caller, said[at][i], turn - at + 1);
+                    "turn %d: after %d claims the queue said that the job of %s is number %d, not "
+                    "%d",
+                    turn, at, job.caller, said[at][i], turn - at + 1);
         usleep(2000); /* so that start times, stored in ms, differ */
         CHECK(!ends || queue_succeed(*queue, job.id, 1, NULL, &err), "%s", err.message);
         job_finish(&job);
@@ -258,11 +259,12 @@ static void a_key_stands_for_one_request(struct kind *kind) {
         "another request");
     order.key = "l";
     CHECK(queue_enqueue(queue, &order, &third, &known, &err) && !known, "%s", err.message);
-    CHECK(strcmp(third.id, first.id) != 0, "the same id");
+    CHECK(strcmp(third.id, first.id) != 0, "two jobs have the same id");
     CHECK(queue_delete(queue, first.id, &err), "%s", err.message);
     job_finish(&first);
     order.key = "k";
-    CHECK(queue_enqueue(queue, &order, &first, &known, &err) && !known, "a key of a deleted job");
+    CHECK(queue_enqueue(queue, &order, &first, &known, &err) && !known,
+        "the key of a deleted job cannot be used again");
     job_finish(&first), job_finish(&second), job_finish(&third);
     end(kind, queue, "two keys, two bodies");
 }
@@ -323,7 +325,7 @@ static void what_is_reported_stays(struct kind *kind) {
     queue = again(kind, queue);
     now = get(queue, job.id);
     CHECK(now.state == JOB_FAILED && now.finished_ms >= now.started_ms && now.started_ms > 0,
-        "it has failed");
+        "the failed job has not its state and times");
     check_same(now.error, "{\"code\":\"out_of_memory\",\"message\":\"9 GB are missing\","
                           "\"param\":\"batch_size\",\"value\":\"64\"}");
     CHECK(now.step == 7, "step %d", (int)now.step);
@@ -381,7 +383,7 @@ static void who_only_waits_has_no_strike(struct kind *kind) {
     check_strikes(queue, job.id, 1);
     CHECK(queue_add_strikes(queue, job.id, 1, -2, &err), "%s", err.message);
     check_strikes(queue, job.id, 0);
-    CHECK(get_events(queue, job.id) == events, "nobody is told");
+    CHECK(get_events(queue, job.id) == events, "a change of strikes made an event");
     CHECK(queue_stopped(queue, job.id, 1, &err), "%s", err.message);
     refuses(queue_add_strikes(queue, job.id, 1, 1, &err), &err, ERROR_CONFLICT, "attempt 1");
     job_finish(&job), job_finish(&queued);
@@ -419,11 +421,12 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     check_same(claimed.id, job.id);
     ON_JOB(queue_pause, queue, job.id);
     struct job now = get(queue, job.id);
-    CHECK(now.state == JOB_RUNNING && now.wish == JOB_PAUSE, "asked to pause");
+    CHECK(
+        now.state == JOB_RUNNING && now.wish == JOB_PAUSE, "the running job is not asked to pause");
     job_finish(&now);
     ON_JOB(queue_resume, queue, job.id);
     now = get(queue, job.id);
-    CHECK(now.wish == JOB_GO_ON, "the wish is taken back");
+    CHECK(now.wish == JOB_GO_ON, "the wish to pause is not taken back");
     job_finish(&now);
     refuses(queue_delete(queue, job.id, &err), &err, ERROR_CONFLICT, "cancel it first");
     ON_JOB(queue_pause, queue, job.id);
@@ -478,7 +481,8 @@ static void a_failed_job_can_be_resumed(struct kind *kind) {
     ON_JOB(queue_resume, queue, job.id);
     job_finish(&job);
     job = claim(queue, "train");
-    CHECK(job.attempts == 2 && !job.error && !job.finished_ms, "as if nothing had happened");
+    CHECK(job.attempts == 2 && !job.error && !job.finished_ms,
+        "the resumed job has an error, an end or a wrong number of attempts");
     CHECK(queue_succeed(queue, job.id, 2, "{\"adapter\":\"x\"}", &err), "%s", err.message);
     queue = again(kind, queue);
     struct job now = get(queue, job.id);
@@ -518,7 +522,7 @@ static void time_at_work_is_what_has_passed(struct kind *kind) {
     int attempt = 1;
     if (kind->folder[0]) {
         now = get(queue, job.id);
-        CHECK(now.state == JOB_QUEUED, "it is %s", job_state_name(now.state));
+        CHECK(now.state == JOB_QUEUED, "the job is %s, not queued", job_state_name(now.state));
         check_seconds(&now, 5000, "the daemon ended");
         job_finish(&now), job_finish(&job);
         job = claim(queue, "train");
@@ -579,14 +583,15 @@ static void a_refused_change_leaves_nothing_behind(struct kind *kind) {
     struct job first = enqueue(queue, "train", 0), second = { 0 };
     const struct job_order same = { .type = "train", .request = "{}", .id = first.id };
     bool known;
-    CHECK(!queue_enqueue(queue, &same, &second, &known, &err), "two jobs of one id");
+    CHECK(!queue_enqueue(queue, &same, &second, &known, &err), "two jobs with one id are accepted");
     second = enqueue(queue, "train", 0);
     CHECK(queue_delete(queue, first.id, &err), "%s", err.message);
     queue = again(kind, queue);
     struct job_list list = { 0 };
     CHECK(queue_list(queue, &(struct job_filter){ 0 }, &list, &err) && list.count == 1,
         "%d jobs, not the second alone", list.count);
-    CHECK(list.count != 1 || strcmp(list.jobs[0].id, second.id) == 0, "another one");
+    CHECK(list.count != 1 || strcmp(list.jobs[0].id, second.id) == 0,
+        "the list has another job than the second");
     job_list_finish(&list);
     job_finish(&first), job_finish(&second);
     end(kind, queue, "one refusal, one more job");

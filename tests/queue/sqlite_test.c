@@ -24,7 +24,8 @@ static struct queue *must_open(const char *folder) {
 static void opens_not(const char *folder, enum error_code code, const char *words) {
     struct error err = { 0 };
     struct queue *queue = NULL;
-    CHECK(!queue_open(folder, &queue, &err), "it was opened, instead of: %s", words);
+    CHECK(!queue_open(folder, &queue, &err), "the queue was opened instead of refused with: %s",
+        words);
     CHECK(err.code == code, "%s: %s", error_code_name(err.code), err.message);
     CHECK_CONTAINS(err.message, words);
     queue_destroy(queue);
@@ -86,7 +87,8 @@ static void nobody_else_uses_the_file(void) {
     struct queue *queue = must_open(folder);
     CHECK(enqueue(queue, "{}", id, &err), "%s", err.message);
     CHECK(!ask_file(folder, "SELECT count(*) FROM job", &count), "%d jobs were read", count);
-    CHECK(!ask_file(folder, "DELETE FROM job", &count), "the jobs were deleted");
+    CHECK(!ask_file(folder, "DELETE FROM job", &count),
+        "another process can delete the jobs of an open queue");
     queue_destroy(queue);
     CHECK(ask_file(folder, "SELECT count(*) FROM job", &count) && count == 1, "%d jobs", count);
     folder_remove(folder);
@@ -110,11 +112,12 @@ static void a_change_happens_as_a_whole_or_not_at_all(void) {
     struct queue *queue = must_open(folder);
     CHECK(enqueue(queue, "{}", id, &err), "%s", err.message);
     CHECK(queue_claim(queue, "train", &job, &found, &err) && found, "%s", err.message);
-    CHECK(!queue_add_event(queue, id, 1, "refused", "{}", &err), "it was taken");
+    CHECK(!queue_add_event(queue, id, 1, "refused", "{}", &err), "the refused event was accepted");
     CHECK_CONTAINS(err.message, "no room");
     CHECK(queue_get(queue, id, &now, &err) && now.events == job.events, "event %d of %d",
         (int)now.events, (int)job.events);
-    CHECK(queue_add_event(queue, id, 1, "taken", "{}", &err), "and the next: %s", err.message);
+    CHECK(queue_add_event(queue, id, 1, "taken", "{}", &err),
+        "the event after a refused one fails: %s", err.message);
     job_finish(&job), job_finish(&now);
     queue_destroy(queue);
     CHECK(ask_file(folder, "SELECT events FROM job", &count) && count == 3, "event %d", count);
@@ -269,10 +272,10 @@ static void a_file_of_version_1_is_taken_over(void) {
     CHECK(job.number == 10, "number %d, but 9 was the last", (int)job.number);
     job_finish(&job);
     queue_destroy(queue);
-    CHECK(is_sound(folder), "the file is sound");
+    CHECK(is_sound(folder), "SQLite's check finds an error in the file");
     CHECK(ask_file(folder, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%old%'", &count) &&
               count == 0,
-        "%d tables are left", count);
+        "%d tables of the old version are left", count);
     CHECK(ask_file(folder, "SELECT count(*) FROM event", &count) && count == 10, "%d", count);
     printf("4 jobs of version 1 with %d events, and one more\n", count);
     folder_remove(folder);
@@ -343,7 +346,7 @@ static void kill9_loses_no_acknowledged_job(int rounds) {
         struct job_list list = { 0 };
         const struct job_filter running = { .states = 1u << JOB_RUNNING };
         CHECK(queue_list(queue, &running, &list, NULL) && list.count == 0,
-            "%d are running without anybody", list.count);
+            "%d jobs are running without a runner", list.count);
         job_list_finish(&list);
         /* If more than JOBS_ENDED_MAX jobs have ended, the oldest are dropped. */
         for (int i = count > 300 ? count - 300 : 0; i < count; i++) {
@@ -384,7 +387,8 @@ static struct job only_job(const char *folder) {
     struct queue *queue = must_open(folder);
     struct job_list list = { 0 };
     struct job job = { 0 };
-    CHECK(queue_list(queue, &(struct job_filter){ 0 }, &list, NULL) && list.count == 1, "one job");
+    CHECK(queue_list(queue, &(struct job_filter){ 0 }, &list, NULL) && list.count == 1,
+        "the queue does not list exactly one job");
     CHECK(list.count == 1 && job_copy(&list.jobs[0], &job, NULL), "a copy");
     job_list_finish(&list);
     queue_destroy(queue);
@@ -479,7 +483,8 @@ static void the_file_is_its_owner_s_alone(void) {
     CHECK(stat(folder_path(folder, "jobs.sqlite"), &file) == 0 && (file.st_mode & 0777) == 0600,
         "mode %o", file.st_mode);
     unlink(folder_path(folder, "jobs.sqlite"));
-    CHECK(mkdir(folder_path(folder, "jobs.sqlite"), 0700) == 0, "a folder in its place");
+    CHECK(mkdir(folder_path(folder, "jobs.sqlite"), 0700) == 0,
+        "cannot make a folder in the file's place");
     opens_not(folder, ERROR_INVALID, "/jobs.sqlite: Is a directory");
     rmdir(folder_path(folder, "jobs.sqlite"));
     folder_remove(folder);
@@ -506,7 +511,7 @@ static void damaged_files_are_said_to_be(void) {
     queue_destroy(queue);
     overwrite(folder_path(folder, "jobs.sqlite"), 5 * 4096, garbage, sizeof(garbage));
     opens_not(folder, ERROR_IO, "is damaged (");
-    CHECK(truncate(folder_path(folder, "jobs.sqlite"), 9000) == 0, "cut short");
+    CHECK(truncate(folder_path(folder, "jobs.sqlite"), 9000) == 0, "cannot cut the file");
     opens_not(folder, ERROR_IO, "is damaged (");
     unlink(folder_path(folder, "jobs.sqlite"));
     queue = must_open(folder);
@@ -514,7 +519,7 @@ static void damaged_files_are_said_to_be(void) {
     sqlite3 *db = NULL;
     CHECK(sqlite3_open(folder_path(folder, "jobs.sqlite"), &db) == SQLITE_OK &&
               sqlite3_exec(db, "PRAGMA user_version = 99", NULL, NULL, NULL) == SQLITE_OK,
-        "a later version");
+        "cannot write a later version into the file");
     sqlite3_close(db);
     opens_not(folder, ERROR_INVALID, "written by a newer latentd (its version is 99");
     folder_remove(folder);
@@ -542,14 +547,15 @@ static void a_full_disk_is_an_error_and_no_more(void) {
     CHECK_CONTAINS(err.message, "/jobs.sqlite: ");
     printf("after %d jobs: %s\n", taken, err.message);
     for (int i = 0; i < 3; i++)
-        CHECK(!enqueue(queue, large, id, &err), "still full");
+        CHECK(!enqueue(queue, large, id, &err), "a job is accepted while the disk is full");
     struct job job;
-    CHECK(queue_get(queue, last, &job, &err), "what was acknowledged is there: %s", err.message);
+    CHECK(queue_get(queue, last, &job, &err), "an acknowledged job is missing: %s", err.message);
     job_finish(&job);
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "%s", strerror(errno));
-    CHECK(enqueue(queue, large, id, &err), "with room again: %s", err.message);
+    CHECK(enqueue(queue, large, id, &err), "no job is accepted although there is space again: %s",
+        err.message);
     queue_destroy(queue);
-    CHECK(is_sound(folder), "the file is sound");
+    CHECK(is_sound(folder), "SQLite's check finds an error in the file");
     queue = must_open(folder);
     struct job_list list = { 0 };
     CHECK(queue_list(queue, &(struct job_filter){ 0 }, &list, NULL) && list.count == taken + 1,
@@ -566,10 +572,12 @@ static void a_removed_file_is_noticed(void) {
     struct queue *queue = must_open(folder);
     CHECK(enqueue(queue, "{}", id, &err), "%s", err.message);
     unlink(folder_path(folder, "jobs.sqlite"));
-    CHECK(!enqueue(queue, "{}", id, &err) && err.code == ERROR_IO, "it would be lost");
+    CHECK(!enqueue(queue, "{}", id, &err) && err.code == ERROR_IO,
+        "a job is accepted although its file was removed");
     CHECK_CONTAINS(err.message, "was removed or replaced");
     close(open(folder_path(folder, "jobs.sqlite"), O_CREAT | O_WRONLY, 0600));
-    CHECK(!enqueue(queue, "{}", id, &err) && err.code == ERROR_IO, "it would be lost");
+    CHECK(!enqueue(queue, "{}", id, &err) && err.code == ERROR_IO,
+        "a job is accepted although its file was replaced");
     queue_destroy(queue);
     folder_remove(folder);
 }

@@ -205,7 +205,7 @@ def sigma_table(scheduler):
 
 def sample(name, noise, scheduler, model, start, generators, seeds, eta, lots=None):
     """Runs sample_NAME, or the web UI's `restart`, from `start` through the scheduler's sigmas, with
-    fresh noise from the generators or Brownian noise from the seeds. sample_dpm_fast only takes the
+    fresh noise from the generators or Brownian noise from the seeds. sample_dpm_fast gets only the
     ends of the table and the number of steps. Returns [(timestep, sample after the evaluation),
     ...]."""
     samplers, sigmas = k_diffusion.sampling, scheduler.sigmas

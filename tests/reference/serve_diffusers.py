@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""diffusers behind a minimal HTTP server, as somebody could write it in an afternoon. It serves one
-request at a time, in order of arrival; `--max-queue` requests may wait, others get a 429.
+"""diffusers behind a minimal HTTP server, as an example of what can be written in an afternoon. It
+serves one request at a time, in order of arrival; `--max-queue` requests may wait, others get a
+429.
 
 POST / {"prompt", "num_inference_steps", "guidance_scale", "seed", "width", "height"} answers with a
 PNG. "listening on PORT" is printed once the pipeline is loaded. usage: serve_diffusers.py MODEL"""

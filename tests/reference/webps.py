@@ -24,7 +24,7 @@ SIZES = [(1, 1), (2, 3), (7, 5), (16, 16), (17, 33), (40, 24)]
 
 
 def photo(width, height, channels=3):
-    """Returns gradients, edges and noise, and of four channels an alpha with a hole."""
+    """Returns gradients, edges and noise, and with four channels an alpha with a hole."""
     y, x = np.mgrid[0:height, 0:width]
     planes = [127 + 120 * np.sin(x / 5 + y / 9), 255 * ((x // 6 + y // 4) % 2), 255 * x / width]
     noise = np.random.default_rng(width * 1000 + height).normal(0, 9, (height, width, 3))

@@ -43,8 +43,10 @@ def info_and_what_does_not_fit():
         check(r.status == 507 and r.error()["code"] == "out_of_memory", f"{r.status}: {r.body}")
         check("2048x2048 picture" in r.error()["message"] and "are needed" in r.error()["message"],
               r.error()["message"])
-        check(d.get("/info").json()["device"]["activation_bytes"] == before, "nothing was taken")
-        check(d.get("/health/ready").status == 200, "and the daemon goes on")
+        check(d.get("/info").json()["device"]["activation_bytes"] == before,
+              "a refused picture takes no GPU memory")
+        check(d.get("/health/ready").status == 200,
+              "the daemon stays ready after a refused picture")
         if "draw" in sys.argv:
             r = d.generate(SMALL)
             check(r.status == 200 and len(r.json()["images"]) == 1, f"{r.status}: {r.body[:300]}")
@@ -76,8 +78,9 @@ def a_gpu_that_is_full_is_a_warning():
     with emulated(MEMORY=MIB), Daemon(executable, model, patience_s=400) as d:
         check(wait_until(lambda: "warning computing on the CPU, which is far slower" in
                          d.read_log(), 60), d.read_log())
-        check("cudaMalloc of the workspace: the GPU's memory is full" in d.read_log(), "and why")
-        check(d.get("/info").json()["device"] is None, "the CPU has no figures")
+        check("cudaMalloc of the workspace: the GPU's memory is full" in d.read_log(),
+              "the log says why the GPU is not used")
+        check(d.get("/info").json()["device"] is None, "GET /info has no device figures on the CPU")
     with emulated(MEMORY=MIB):
         p = subprocess.run([executable, "serve", "--model", model, "--device", "cuda", "--listen",
                             "127.0.0.1:0"], capture_output=True, text=True, timeout=400)

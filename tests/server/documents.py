@@ -32,7 +32,8 @@ def job_at_its_end(page):
     """Waits until the job that the document ordered last has ended, and returns it. The
     document's own command waits for only a minute."""
     job = lambda: page.daemon.get(f"/jobs/{page.job}").json()
-    check(wait_until(lambda: job()["state"] not in ("queued", "running"), 400), "it ends")
+    check(wait_until(lambda: job()["state"] not in ("queued", "running"), 400),
+          "the training job ends")
     return job()
 
 
@@ -48,12 +49,14 @@ def readme(page):
     is_png(page, "snow.png", 'Lora: "snow 0.8')
     lists = [json_values(s) for s in said]
     check(lists[2][0]["loras"][0]["name"] == "snow" and lists[3][0]["default_weight"] == 0.5, f"{lists}")
-    check(page.daemon.get("/loras").json()["loras"] == [], "it is deleted at the end")
+    check(page.daemon.get("/loras").json()["loras"] == [],
+          "the document's last block deletes the adapter")
     page.run("mkdir -p loras")
     page.run("curl -s localhost:8188/train")
     job = job_at_its_end(page)
     check(job["state"] == "succeeded" and job["step"] == 200, f"{job}")
-    check(page.daemon.get("/loras/framed").status == 200, "it can be used by name the moment it is done")
+    check(page.daemon.get("/loras/framed").status == 200,
+          "the trained adapter can be used by name as soon as its job has succeeded")
     for folder in re.findall(r"(\w+)/ ", page.take("command/ ")):
         check(os.path.isdir(os.path.join(ROOT, folder)), f"{folder}/ is in the tree")
 
@@ -70,7 +73,8 @@ def datasets(page):
     check(named and named <= set(report), f"the table's keys: {named - set(report)}")
     check(report["layout"] == "metadata.jsonl" and report["pictures"] == 1, f"{report}")
     check(json.loads(told) == report and "cats" in listed, f"{listed} {told}")
-    check(page.daemon.get("/datasets/cats").status == 404, "it is deleted at the end")
+    check(page.daemon.get("/datasets/cats").status == 404,
+          "the document's last block deletes the data set")
 
 
 def distance(a, b, columns):
@@ -87,9 +91,9 @@ def images(page):
     left, right = range(0, 56), range(72, 128)
     drawn, kept, other = distance(house, yellow, left), distance(house, yellow, right), distance(house, snow, right)
     print(f"mean difference from house.png: masked {drawn:.1f}, kept {kept:.1f}; without a mask {other:.1f}")
-    check(kept < 12, "what is not masked stays, but for the VAE")
-    check(drawn > 2 * kept, "what is masked is drawn anew")
-    check(other > 2 * kept, "image to image draws all of it")
+    check(kept < 12, "the unmasked part changes only by the VAE's rounding")
+    check(drawn > 2 * kept, "the masked part is drawn anew")
+    check(other > 2 * kept, "image to image changes the whole picture")
     jpeg, webp, again = (page.read(name) for name in ("boat.jpg", "boat.webp", "yellow-again.jpg"))
     check(jpeg[:2] == again[:2] == b"\xff\xd8" and jpeg[-2:] == b"\xff\xd9", "JPEG files")
     check(webp[:4] == b"RIFF" and webp[8:16] == b"WEBPVP8X", "a WebP file with EXIF data")
@@ -116,7 +120,8 @@ def loras(page):
     page.run("curl -sT")
     is_png(page, "both.png", 'Lora: "rainbow -0.3')
     page.run("latentd generate")
-    check(picture.decode(page.read("same.png")) == picture.decode(page.read("both.png")), "the same pixels")
+    check(picture.decode(page.read("same.png")) == picture.decode(page.read("both.png")),
+          "both commands draw the same pixels")
     said = [json.loads(text) for text in page.run("curl -sT") if json_values(text)]
     put, told, preset, ended, unloaded, scan, listing = said
     check(put["version"] == told["version"] and told["state"] == "loaded", f"{put} {told}")
@@ -129,7 +134,7 @@ def loras(page):
                        "FILE[:WEIGHT[:TEXT_WEIGHT]] ...": "share/tiny-sd/loras/snow.safetensors:0.8:0.5"})
     page.run("latentd lora merge")
     check("snow" in page.command("latentd inspect merged") and b"latentd.merged" in page.read(unet_file(page)),
-          "what was merged is written down")
+          "the merged file's metadata names what was merged")
 
 
 def unet_file(page):
@@ -144,8 +149,10 @@ def models(page):
     check([m["name"] for m in listed["models"]] == ["anime/v3", "sd15"] and listed["current"] == "sd15", f"{listed}")
     check(set(asked["switch"]) >= {"state", "progress", "error", "needed_bytes", "available_bytes", "unloads_first"},
           f"{asked}")
-    check(wait_until(lambda: page.daemon.get("/models").json()["switch"]["state"] == "done", 60), "it ends")
-    check(page.daemon.get("/models").json()["current"] == "anime/v3", "and is switched to")
+    check(wait_until(lambda: page.daemon.get("/models").json()["switch"]["state"] == "done", 60),
+          "the switch ends")
+    check(page.daemon.get("/models").json()["current"] == "anime/v3",
+          "the new checkpoint is the current one")
 
 
 def operation(page):
@@ -154,7 +161,7 @@ def operation(page):
     page.command(serve)
     for ask in asks:
         check(json.loads(page.command(ask))["name"] == "latentd", ask)
-    check(page.daemon.get("/info").status == 401, "and nobody without it")
+    check(page.daemon.get("/info").status == 401, "a request without the key is a 401")
     page.leave("server {", "configures nginx")
     pathlib.Path(page.at("latentd.json")).write_text(page.take('{\n  "model"'), encoding="utf-8")
     d = page.start(["--config", "latentd.json", "--access-log", "access.log", "--api-keys", "keys"])
@@ -205,12 +212,14 @@ def clients(page):
     basic = {"Authorization": "Basic " + base64.b64encode(f"any:{key}".encode()).decode()}
     unknown = page.daemon.get("/info", {**bearer, "Host": "other.internal:8188"})
     check(unknown.status == 403 and unknown.error()["code"] == "forbidden_host", f"{unknown.status} {unknown.body}")
-    check(page.daemon.get("/info", {"Host": "host.docker.internal:8188"}).status == 401, "without a key")
+    check(page.daemon.get("/info", {"Host": "host.docker.internal:8188"}).status == 401,
+          "an allowed host without a key is a 401")
     few = {"steps": 2, "width": 64, "height": 64}
     options = from_container(page, "GET", "/sdapi/v1/options", **basic)  # Open WebUI
     from_container(page, "POST", "/sdapi/v1/options", options, **basic)
     drawn = from_container(page, "POST", "/sdapi/v1/txt2img", {"prompt": "a boat", "batch_size": 1, **few}, **basic)
-    check(drawn["images"] and json.loads(drawn["info"])["infotexts"], "what LibreChat reads")
+    check(drawn["images"] and json.loads(drawn["info"])["infotexts"],
+          "the answer has the fields that LibreChat reads")
     for model in ("sd15", "tiny-sd", "gpt-image-1"):
         body = {"model": model, "prompt": "a boat", "n": 1, "size": "64x64", "num_inference_steps": 2}
         drawn = from_container(page, "POST", "/v1/images/generations?api-version=2024-02-01", body, **bearer)

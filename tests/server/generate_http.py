@@ -50,13 +50,16 @@ def json_answer(d):
     a = r.json()
     check(set(a) == {"id", "created", "images", "parameters", "loras", "timings",
                       "warnings", "model", "vae_tiled"} and a["model"].startswith("fake"), f"{set(a)}")
-    check(a["id"] == "my.id-1" == r.headers["x-request-id"], "the client's id")
-    check([i["seed"] for i in a["images"]] == [7, 8, 9, 10], "seeds count up")
+    check(a["id"] == "my.id-1" == r.headers["x-request-id"],
+          "the answer has the client's request id")
+    check([i["seed"] for i in a["images"]] == [7, 8, 9, 10],
+          "the images' seeds count up from the request's")
     for image in a["images"]:
         check(set(image) == {"b64_json", "seed", "nsfw", "width", "height"}, f"{set(image)}")
         check((image["width"], image["height"]) == (128, 64), "size")
         header = png_chunks(base64.b64decode(image["b64_json"], validate=True))["IHDR"][0]
-        check(struct.unpack(">IIBBBBB", header) == (128, 64, 8, 2, 0, 0, 0), "8-bit RGB of that size")
+        check(struct.unpack(">IIBBBBB", header) == (128, 64, 8, 2, 0, 0, 0),
+              "the file is an 8-bit RGB PNG of the requested size")
     p = a["parameters"]
     check(p["seed"] == 7 and p["height"] == 64 and p["num_inference_steps"] == 25, f"resolved: {p}")
     check(p["scheduler"] == {"name": "ddim", "timestep_spacing": "leading", "prediction_type": "epsilon",
@@ -77,21 +80,24 @@ def json_answer(d):
 def a_picture_is_its_own_request(d, body, b64):
     """The `latentd` text of a picture, posted unchanged, draws the same picture."""
     r = d.request("POST", "/generate", body, {"Content-Type": "application/json"})
-    check(r.status == 200, f"its text is a request: {r.status} {r.body[:300]}")
-    check(r.json()["images"][0]["b64_json"] == b64, "and it draws the same bytes")
+    check(r.status == 200,
+          f"the picture's `latentd` text is accepted as a request: {r.status} {r.body[:300]}")
+    check(r.json()["images"][0]["b64_json"] == b64, "that request draws the same bytes")
 
 
 def png_answer(d):
     r = d.generate({"prompt": "caf\u00e9, \u732b", "negative_prompt": "bad", "seed": 3, "clip_skip": 1,
                     "rng": "cuda"}, {"Accept": "image/png"})
     check(r.status == 200 and r.headers["content-type"] == "image/png", f"{r.status}")
-    check(r.headers["x-seed"] == "3", "the seed in a header")
-    check(len(r.headers["x-request-id"]) == 24, "an id of our own")
+    check(r.headers["x-seed"] == "3", "the header X-Seed has the seed")
+    check(len(r.headers["x-request-id"]) == 24, "a request without an id gets one of 24 characters")
     texts = png_texts(r.body)
     check(texts["parameters"].startswith("caf\u00e9, \u732b\nNegative prompt: bad\nSteps: 25, "),
           texts["parameters"])
-    check("Clip skip: 2" in texts["parameters"] and "RNG: NV" in texts["parameters"], "as A1111 counts")
-    check(json.loads(texts["latentd"])["prompt"] == "caf\u00e9, \u732b", "prompt in JSON")
+    check("Clip skip: 2" in texts["parameters"] and "RNG: NV" in texts["parameters"],
+          "clip skip and noise source are written as AUTOMATIC1111 writes them")
+    check(json.loads(texts["latentd"])["prompt"] == "caf\u00e9, \u732b",
+          "the `latentd` text has the prompt in JSON")
     for fields, param in (({"num_images": 2}, "num_images"), ({"prompt": ["a", "b"]}, "prompt"),
                           ({"output": "latent"}, "output")):
         r = d.generate({"prompt": "a", **fields}, {"Accept": "image/png"})
@@ -109,9 +115,11 @@ def picture_to_begin_with(d):
     p = r.json()["parameters"]
     check(r.status == 200 and p["strength"] == 0.5 and p["resize_mode"] == "none", f"{r.body[:300]}")
     check(p["init_image"] == {"bytes": len(base64.b64decode(PICTURE))} and "mask_image" in p, f"{p}")
-    check(r.json()["timings"]["steps"] == 6, "PNDM's list of 11 from its sixth on, as diffusers")
+    check(r.json()["timings"]["steps"] == 6,
+          "PNDM makes the last 6 of its 11 evaluations, as in diffusers")
     check("Denoising strength: 0.5" in png_texts(base64.b64decode(
-        r.json()["images"][0]["b64_json"]))["parameters"], "AUTOMATIC1111's word for it")
+        r.json()["images"][0]["b64_json"]))["parameters"],
+        "the strength is written under AUTOMATIC1111's name")
     for fields, size in (({}, None), ({"resize_mode": "default"}, (96, 80)),
                          ({"resize_mode": "crop", "width": 64, "height": 128}, (64, 128)),
                          ({"resize_mode": "fill", "width": 64, "height": 128}, (64, 128))):
@@ -134,15 +142,18 @@ def other_formats(d):
         check(r.status == 200 and r.headers["content-type"] == f"image/{word}" and
               r.headers["x-seed"] == "3" and r.body.startswith(magic), f"{word}: {r.status} {r.body[:60]}")
         check("caf\u00e9\nSteps: 25".encode("utf-16-be") in r.body and b'"prompt":"caf\\u00E9"' in r.body,
-              f"{word} says how it was drawn")
+              f"the {word} file holds the parameters")
         a = d.generate(fields | {"output": word}).json()
-        check(base64.b64decode(a["images"][0]["b64_json"]) == r.body, "the same bytes in JSON")
+        check(base64.b64decode(a["images"][0]["b64_json"]) == r.body,
+              "the JSON answer holds the same file")
         check(a["parameters"]["output"] == word and a["parameters"]["quality"] == 70, f"{a['parameters']}")
         r = d.generate(fields | {"output": word}, {"Accept": "image/*"})
-        check(r.headers["content-type"] == f"image/{word}", "the field decides where Accept takes all")
+        check(r.headers["content-type"] == f"image/{word}",
+              "the field `output` decides if Accept allows every type")
         r = d.generate({"prompt": "a", "output": word}, {"Accept": "image/png"})
         check(r.status == 400 and r.error()["param"] == "output", f"{r.body}")
-    check(d.generate({"prompt": "a"}, {"Accept": "image/*"}).headers["content-type"] == "image/png", "PNG first")
+    check(d.generate({"prompt": "a"}, {"Accept": "image/*"}).headers["content-type"] == "image/png",
+          "Accept: image/* is answered with a PNG")
     default_quality(d)
 
 
@@ -187,7 +198,7 @@ def latent_answer(d):
     image = r.json()["images"][0]
     check(image["shape"] == [4, 16, 8] and image["dtype"] == "float32", f"{image}"[:200])
     values = struct.unpack("<512f", base64.b64decode(image["b64_latent"]))
-    check(values == tuple(float(5 + k) for k in range(512)), "little-endian floats")
+    check(values == tuple(float(5 + k) for k in range(512)), "latents are little-endian floats")
 
 
 def errors(d):
@@ -196,29 +207,34 @@ def errors(d):
         "code": "invalid_request", "param": "width", "value": "511",
         "allowed": MULTIPLE, "message": f"width: 511 is not allowed; {MULTIPLE}"}, f"{r.body}")
     r = d.generate({"prompt": "a", "stream": "yes"})
-    check(r.status == 400 and r.error()["param"] == "stream", "true or false")
+    check(r.status == 400 and r.error()["param"] == "stream", "stream must be true or false")
     r = d.generate({"prompt": "a", "preview_every": 2})
-    check(r.status == 400 and r.error()["param"] == "preview_every", "nobody would see them")
+    check(r.status == 400 and r.error()["param"] == "preview_every",
+          "previews without a stream are refused")
     r = d.generate({"prompt": "a", "scheduler": {"name": "pndm", "eta": 0.5}})
     check(r.status == 400 and r.error()["param"] == "scheduler.eta" and
-          "pndm has no such option" in r.error()["allowed"], f"eta is not PNDM's: {r.body}")
+          "pndm has no such option" in r.error()["allowed"], f"PNDM has no option eta: {r.body}")
     r = d.generate({"prompt": "a", "num_images": 3, "prompt\u00e9\u732b" * 20: 1})
-    check(r.status == 400 and "there is no such field" in r.error()["allowed"], "a long unknown key")
+    check(r.status == 400 and "there is no such field" in r.error()["allowed"],
+          "a long unknown key is refused")
     key = "prompt\u00e9\u732b" * 20
     check(len(r.error()["param"]) > 40 and key.startswith(r.error()["param"]) and
-          r.error()["message"].startswith(r.error()["param"] + ": 1 is not"), f"as it was: {r.error()}")
+          r.error()["message"].startswith(r.error()["param"] + ": 1 is not"),
+          f"the error quotes the beginning of the long key: {r.error()}")
     r = d.request("POST", "/generate?later=1", "{}", {"Content-Type": "application/json"})
     check(r.status == 400 and r.error()["param"] == "query", f"{r.status}")
     r = d.generate({"prompt": "a"}, {"Idempotency-Key": "a b"})
     check(r.status == 400 and r.error()["param"] == "Idempotency-Key", f"{r.status}")
     r = d.request("POST", "/generate", "", {"Content-Type": "application/json"})
-    check(r.status == 400 and "empty" in r.error()["message"], f"no body: {r.status}")
+    check(r.status == 400 and "empty" in r.error()["message"],
+          f"an empty body is a 400: {r.status}")
     for prompt, status in (("fail:device", 500), ("fail:memory", 507), ("fail:internal", 500)):
         r = d.generate({"prompt": prompt})
         check(r.status == status and r.error()["message"], f"{prompt}: {r.status}")
-        check(r.headers.get("x-request-id"), "with an id")
+        check(r.headers.get("x-request-id"), "an error answer has a request id")
     r = d.generate({"prompt": "warn:the prompt was cut: \"rest\""})
-    check(r.json()["warnings"] == ["the prompt was cut: \"rest\""], "warnings come through")
+    check(r.json()["warnings"] == ["the prompt was cut: \"rest\""],
+          "the engine's warnings are in the answer")
     r = d.generate({"prompt": "a", "num_inference_steps": 900, "timeout_s": 0.2})
     check(r.status == 504 and r.error()["code"] == "timeout", f"timeout_s: {r.status} {r.body}")
 
@@ -236,12 +252,15 @@ def routes(d):
     check({"ddpm", "ddim", "pndm"} <= set(options) and schedulers["default"] == "pndm", f"{options}")
     check(options["ddim"]["eta"].items() >= {"type": "number", "minimum": 0, "maximum": 1,
                                              "default": 0}.items(), f"{options['ddim']['eta']}")
-    check(options["pndm"]["steps_offset"]["maximum"] == 999, "below the model's 1000 timesteps")
+    check(options["pndm"]["steps_offset"]["maximum"] == 999,
+          "steps_offset is below the model's 1000 timesteps")
     check(options["pndm"]["prediction_type"]["enum"] == ["epsilon", "v_prediction"] and
           options["ddim"]["prediction_type"]["enum"] == ["epsilon", "v_prediction", "sample"],
-          "each scheduler's own words")
-    check("eta" not in options["pndm"] and "skip_prk_steps" not in options["pndm"], "only what it takes")
-    check(info["model"]["default_scheduler_options"] == options["pndm"], "the same in /info")
+          "each scheduler lists the prediction types that it supports")
+    check("eta" not in options["pndm"] and "skip_prk_steps" not in options["pndm"],
+          "PNDM lists none of the options that it does not have")
+    check(info["model"]["default_scheduler_options"] == options["pndm"],
+          "GET /info shows the default scheduler's options as GET /schedulers does")
     for name in options:
         resolved = d.generate({"prompt": "a", "scheduler": name}).json()["parameters"]["scheduler"]
         check(resolved == {"name": name} | {k: v["default"] for k, v in options[name].items()},
@@ -257,13 +276,14 @@ def routes(d):
     r = d.get("/generate")
     check(r.status == 405 and r.headers["allow"] == "POST, OPTIONS", f"405: {r.status}")
     check(d.request("DELETE", "/generate").status == 405, "DELETE")
-    check(d.request("PROPFIND", "/health").status == 405, "a method of another protocol")
+    check(d.request("PROPFIND", "/health").status == 405, "PROPFIND is a 405")
     r = d.request("OPTIONS", "/generate")
     check(r.status == 204 and r.headers["allow"] == "POST, OPTIONS" and r.body == b"", "OPTIONS")
     get, head = d.get("/info"), d.request("HEAD", "/info")
     check(head.status == 200 and head.body == b"" and
-          head.headers["content-length"] == get.headers["content-length"], "HEAD is GET without body")
-    check(d.request("HEAD", "/generate").status == 405, "HEAD of a POST route")
+          head.headers["content-length"] == get.headers["content-length"],
+          "HEAD answers like GET, without the body")
+    check(d.request("HEAD", "/generate").status == 405, "HEAD of a POST route is a 405")
     responses, _ = exchange(d, b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
     check([r.status for r in responses] == [204], "OPTIONS *")
 
@@ -277,13 +297,14 @@ def two_requests_share_a_connection(d):
                   {"Content-Type": "application/json"})
         r = c.getresponse()
         check(r.status == 200 and json.loads(r.read())["images"][0]["seed"] == n, f"request {n}")
-        check(c.sock and c.sock.getsockname()[1] == port, "on the same connection")
+        check(c.sock and c.sock.getsockname()[1] == port, "all requests used one connection")
     c.close()
     # Pipelined: both requests are sent before the first answer.
     data = generate_bytes({"prompt": "a", "seed": 1}) + generate_bytes({"prompt": "a", "seed": 2})
     responses, closed = exchange(d, data, count=2)
-    check([r.json()["images"][0]["seed"] for r in responses] == [1, 2], "pipelined, in order")
-    check(not closed, "and still open")
+    check([r.json()["images"][0]["seed"] for r in responses] == [1, 2],
+          "pipelined requests are answered in order")
+    check(not closed, "the connection stays open after pipelined requests")
 
 
 def a_body_may_come_in_pieces(d):
@@ -295,7 +316,7 @@ def a_body_may_come_in_pieces(d):
         for i in range(len(body)):
             s.sendall(body[i:i + 1])
         responses, _ = read_responses(s)
-        check([r.status for r in responses] == [200], "byte by byte")
+        check([r.status for r in responses] == [200], "a request sent byte by byte is answered")
 
 
 def a_large_body_is_refused_before_it_is_sent(d):
@@ -303,13 +324,14 @@ def a_large_body_is_refused_before_it_is_sent(d):
     head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
            b"Content-Length: %d\r\n" % size
     responses, closed = exchange(d, head + b"Expect: 100-continue\r\n\r\n", close=True)
-    check([r.status for r in responses] == [413] and closed, "413 instead of 100")
+    check([r.status for r in responses] == [413] and closed,
+          "an announced body over the limit is a 413 instead of a 100")
     body = json.dumps({"prompt": "a" * 20000}).encode()
     r = d.request("POST", "/generate", body, {"Content-Type": "application/json"})
     check(r.status == 400 and "16384 bytes" in r.error()["allowed"], "a long prompt is a 400")
     body = b'{"prompt": "a"' + b" " * (20 << 20) + b"}"
     r = d.request("POST", "/generate", body, {"Content-Type": "application/json"})
-    check(r.status == 200, f"20 MB of white space are no crime: {r.status}")
+    check(r.status == 200, f"a body with 20 MB of white space is accepted: {r.status}")
 
 
 def bomb(width, height):
@@ -409,7 +431,7 @@ def what_cannot_be_drawn_is_refused_at_once(d, depth):
         r = d.generate({"prompt": "a", **fields})
         check(r.status == 400 and r.error()["param"] == param and r.error()["allowed"],
               f"{str(fields)[:80]}: {r.status} {r.body[:300]}")
-    check(d.depth() == depth, f"none of them waited")
+    check(d.depth() == depth, f"none of the refused requests was queued")
 
 
 def every_field_can_be_refused(d):
@@ -417,7 +439,7 @@ def every_field_can_be_refused(d):
     fields = set(d.generate({"prompt": "a", "timeout_s": 9, "output": "jpeg", "quality": 80, "init_image": PICTURE,
                              "mask_image": MASK}).json()["parameters"])
     missing = fields - {param for _, param in UNDRAWABLE}
-    check(len(fields) >= 14 and not missing, f"without a row: {missing}")
+    check(len(fields) >= 14 and not missing, f"fields without a row of wrong values: {missing}")
 
 
 def a_full_queue_is_a_429(executable):
@@ -425,10 +447,10 @@ def a_full_queue_is_a_429(executable):
         waiting = [d.connect() for _ in range(66)]  # one is drawn, 64 wait, one is refused
         body = generate_bytes({"prompt": "a", "num_inference_steps": 20})
         waiting[0].sendall(body)
-        check(d.is_drawing(), "one is drawn")
+        check(d.is_drawing(), "one request is being drawn")
         for s in waiting[1:65]:
             s.sendall(body)
-        check(d.gets_to_depth(65), "64 wait")
+        check(d.gets_to_depth(65), "64 requests wait")
         waiting[65].sendall(body)
         responses, closed = read_responses(waiting[65])
         check([r.status for r in responses] == [429], f"{[r.status for r in responses]}")
@@ -439,7 +461,7 @@ def a_full_queue_is_a_429(executable):
         for s in waiting:
             s.close()
         check(d.gets_to_depth(0),
-              "clients that leave empty the queue")
+              "the queue is empty after all clients left")
 
 
 def a_client_that_leaves_cancels(executable):
@@ -447,23 +469,24 @@ def a_client_that_leaves_cancels(executable):
         long = generate_bytes({"prompt": "a", "num_inference_steps": 900})  # 18 s
         with d.connect() as s:
             s.sendall(long)
-            check(d.is_drawing(), "being drawn")
-        check(d.gets_to_depth(0, 5), "cancelled")
+            check(d.is_drawing(), "the request is being drawn")
+        check(d.gets_to_depth(0, 5), "a client that leaves cancels its request")
         # A waiting request is cancelled too, while the one before it continues.
         with d.connect() as first, d.connect() as second:
             first.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 200}))
-            check(d.is_drawing(), "one is drawn")
+            check(d.is_drawing(), "one request is being drawn")
             second.sendall(long)
-            check(d.gets_to_depth(2), "one waits")
+            check(d.gets_to_depth(2), "another request waits")
             second.close()
-            check(d.gets_to_depth(1, 5), "and is gone")
+            check(d.gets_to_depth(1, 5), "the waiting request of a client that left is removed")
             responses, _ = read_responses(first)
-            check([r.status for r in responses] == [200], "the other is not disturbed")
-        check("the client went away" in d.read_log(), "the log says so")
+            check([r.status for r in responses] == [200],
+                  "the request that is being drawn is not disturbed")
+        check("the client went away" in d.read_log(), "the log says that the client went away")
         # A client that closes only its sending side counts as gone too, but can read the reason.
         with d.connect() as s:
             s.sendall(long)
-            check(d.is_drawing(), "being drawn")
+            check(d.is_drawing(), "the request is being drawn")
             s.shutdown(socket.SHUT_WR)
             responses, _ = read_responses(s)
             check([r.status for r in responses] == [499] and

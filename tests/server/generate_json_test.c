@@ -25,13 +25,15 @@ static void a_prompt_alone_takes_the_defaults(void) {
     CHECK(r.num_inference_steps == 25, "%d", r.num_inference_steps);
     CHECK_NEAR(r.guidance_scale, 7.5, 0);
     CHECK(r.num_images == 1 && !r.seed_given && !r.latent_output, "%d", r.num_images);
-    CHECK(!r.scheduler.has_kind && !r.scheduler.given[OPTION_ETA], "nothing overridden");
-    CHECK(!r.loras_given && r.lora_count == 0 && r.priority == 0, "the server's adapters");
+    CHECK(!r.scheduler.has_kind && !r.scheduler.given[OPTION_ETA],
+        "an empty request overrides the scheduler");
+    CHECK(!r.loras_given && r.lora_count == 0 && r.priority == 0,
+        "an empty request has adapters or a priority");
     generate_request_finish(&r);
 }
 
-/* JSON has no other word for a value that is not there: null is the default of every field, the
- * prompt excepted, which has none. */
+/* null stands for a field's default, because JSON has no other word for a missing value. The prompt
+ * has no default, so null is refused there. */
 static void null_is_the_default(void) {
     struct generate_request r, plain;
     struct error err;
@@ -261,7 +263,7 @@ static void every_field_can_be_wrong(void) {
         bool found = strcmp(name, "prompt") == 0;
         for (size_t i = 0; !found && i < sizeof(wrong) / sizeof(wrong[0]); i++)
             found = strcmp(wrong[i].param, name) == 0;
-        CHECK(found, "no wrong %s is tried", name);
+        CHECK(found, "the test has no wrong value of %s", name);
     }
     CHECK(count >= 14, "%zu fields", count);
 }
@@ -362,7 +364,8 @@ static void is_refused(
     CHECK(!echo && err.code == ERROR_INVALID, "%s %s %s", scheduler_kind_name(kind), option, text);
     CHECK_STRING(err.param, wanted);
     CHECK_STRING(err.value, text);
-    CHECK(strlen(err.allowed) < sizeof(err.allowed) - 1, "%s is cut", err.allowed);
+    CHECK(strlen(err.allowed) < sizeof(err.allowed) - 1,
+        "the error's list of what is allowed is cut: %s", err.allowed);
     for (; *allowed; allowed++)
         CHECK_CONTAINS(err.allowed, *allowed);
     CHECK_CONTAINS(err.message, err.allowed);
@@ -541,7 +544,7 @@ static void a_cut_character_does_not_spoil_an_error(void) {
         text, sizeof(text), "{\"prompt\": \"a\", \"rng\": \"%099d\xe7\x8c\xab\xe7\x8c\xab\"}", 0);
     CHECK(!parse(text, &r, &err), "accepted");
     json_t *string = json_string(err.value);
-    CHECK(string != NULL, "the value is UTF-8: %s", err.value);
+    CHECK(string != NULL, "the error's value is not UTF-8: %s", err.value);
     json_decref(string);
 }
 

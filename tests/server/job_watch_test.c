@@ -98,7 +98,7 @@ static void the_oldest_of_those_with_most_give_way(void) {
         printf("row %zu: %d came, gave way: %s\n", i, count, rows[i].gone);
         job_watch_destroy(watch);
         for (int k = 0; k < count; k++)
-            CHECK(onlookers[k].over, "%d is let go at the end", k);
+            CHECK(onlookers[k].over, "onlooker %d is not ended with the watch", k);
     }
 }
 

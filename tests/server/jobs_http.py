@@ -74,11 +74,12 @@ def a_job_goes_from_the_request_to_its_end(folder):
         check(r.status == 202 and job["state"] == "queued" and job["type"] == "train", f"{r.body}")
         asked = order({"steps": 150, "step_ms": 20}, job["request"]["name"])
         check(asked.items() <= job["request"].items() and job["request"]["rank"] == 16 and
-              job["request"]["seed"] >= 0, f"as asked, and the rest decided: {job['request']}")
+              job["request"]["seed"] >= 0,
+              f"the job has the sent fields and a value for each other field: {job['request']}")
         check(before - 0.01 <= job["created_at"] <= accepted + 0.01,
               f"created at {job['created_at']}, between {before} and {accepted}")
         second = d.start({"steps": 3, "step_ms": 1})
-        check(d.job(second)["position"] == 1, "the next one")
+        check(d.job(second)["position"] == 1, "the second job is the next in the queue")
         d.gets_to_step(job["id"], 5)
         now = d.job(job["id"])
         most_s = (time.time() - now["started_at"]) / now["step"] * (150 - now["step"])
@@ -91,12 +92,14 @@ def a_job_goes_from_the_request_to_its_end(folder):
               f"{end}")
         check(2.9 < end["seconds"] <= time.time() - before and
               end["created_at"] <= end["started_at"] < end["finished_at"], f"{end}")
-        check(d.job(second, "?wait=20")["state"] == "succeeded", "and then the second one")
+        check(d.job(second, "?wait=20")["state"] == "succeeded",
+              "the second job succeeds after the first")
         begun = time.monotonic()
         third = d.start({"steps": 1000, "step_ms": 20})
-        check(d.job(third, "?wait=1")["state"] == "running", "not in a second")
-        check(time.monotonic() - begun >= 1, "but it was waited for")
-        check(d.job(end["id"], "?wait=20")["state"] == "succeeded", "at once, since it is over")
+        check(d.job(third, "?wait=1")["state"] == "running", "?wait=1 answers before the job ends")
+        check(time.monotonic() - begun >= 1, "?wait=1 waits for one second")
+        check(d.job(end["id"], "?wait=20")["state"] == "succeeded",
+              "?wait=20 of an ended job is answered")
         values = read(d)
         check(values['latentd_jobs{state="succeeded"}'] == 2 and values['latentd_jobs{state="running"}'] == 1 and
               values["latentd_jobs_accepted_total"] == 3 and
@@ -111,10 +114,10 @@ def a_job_can_be_told_to_pause_and_go_on(folder):
         check(asked["state"] == "paused" or asked["asked_to"] == "pause", f"{asked}")
         begun = time.monotonic()
         paused = d.job(job_id, "?wait=60")
-        check(time.monotonic() - begun < 30, "who waits is told that it rests")
+        check(time.monotonic() - begun < 30, "?wait= is answered when the job pauses")
         check(paused["state"] == "paused" and 8 <= paused["step"] < 60, f"{paused}")
         time.sleep(0.1)
-        check(d.job(job_id)["step"] == paused["step"], "it rests")
+        check(d.job(job_id)["step"] == paused["step"], "a paused job makes no steps")
         d.ask(job_id, "resume")
         end = d.job(job_id, "?wait=20")
         check(end["state"] == "succeeded" and end["attempts"] == 2, f"{end}")
@@ -136,10 +139,12 @@ def a_job_can_be_cancelled_and_deleted(folder):
         running = d.start({"steps": 10000, "step_ms": 5})
         waiting = d.start({})
         d.gets_to_step(running, 2)
-        check(d.ask(waiting, "cancel")["state"] == "cancelled", "at once")
-        check(d.request("DELETE", f"/jobs/{running}").status == 409, "not while it runs")
+        check(d.ask(waiting, "cancel")["state"] == "cancelled", "a queued job is cancelled at once")
+        check(d.request("DELETE", f"/jobs/{running}").status == 409,
+              "a running job cannot be deleted")
         d.ask(running, "cancel")
-        check(d.job(running, "?wait=20")["state"] == "cancelled", "within a step")
+        check(d.job(running, "?wait=20")["state"] == "cancelled",
+              "a running job is cancelled after its step")
         d.ask(running, "cancel")  # a second time changes nothing
         d.ask(running, "resume", 409)
         r = d.request("DELETE", f"/jobs/{running}")
@@ -154,7 +159,7 @@ def a_job_can_be_cancelled_and_deleted(folder):
         check(end["state"] == "failed" and end["error"] == {
             "code": "internal_error", "message": "the loss of step 12 is not a number"}, f"{end}")
         d.ask(failed, "resume")
-        check(d.job(failed, "?wait=20")["attempts"] == 2, "a failed one may be tried again")
+        check(d.job(failed, "?wait=20")["attempts"] == 2, "a failed job can be resumed")
 
 
 def lists_come_in_pages(folder):
@@ -163,7 +168,7 @@ def lists_come_in_pages(folder):
         ids = [first] + [d.start({}) for _ in range(6)]
         d.ask(ids[2], "pause")
         d.ask(ids[3], "cancel")
-        check(wait_until(lambda: d.job(first)["state"] == "running"), "the first one runs")
+        check(wait_until(lambda: d.job(first)["state"] == "running"), "the first job runs")
         seen, after = [], ""
         while True:
             page = d.get(f"/jobs?limit=3{after}").json()
@@ -171,19 +176,21 @@ def lists_come_in_pages(folder):
             if not page["has_more"]:
                 break
             after = f"&after={seen[-1]}"
-        check(seen == ids[::-1], f"newest first, each once: {seen}")
+        check(seen == ids[::-1], f"the pages list each job once, the newest first: {seen}")
 
         def listed(query):
             return [ids.index(job["id"]) for job in d.get("/jobs?" + query).json()["jobs"]]
         check(listed("state=queued") == [6, 5, 4, 1], f"{listed('state=queued')}")
-        check(listed("state=paused%2Ccancelled") == [3, 2], "two states")
-        check(listed("state=running&type=train") == [0] and listed("type=draw") == [], "by type")
+        check(listed("state=paused%2Ccancelled") == [3, 2], "the list can be limited to two states")
+        check(listed("state=running&type=train") == [0] and listed("type=draw") == [],
+              "the list can be limited to a type")
         positions = [job["position"] for job in d.get("/jobs").json()["jobs"]]
         check(positions == [4, 3, 2, None, None, 1, None], f"{positions}")
         for path in ("/jobs", f"/jobs/{first}"):
             r = d.request("HEAD", path)
             check(r.status == 200 and r.body == b"" and int(r.headers["content-length"]) > 300, f"HEAD {path}")
-        check("request" not in d.get("/jobs").json()["jobs"][0], "without what was asked")
+        check("request" not in d.get("/jobs").json()["jobs"][0],
+              "the list leaves out the jobs' requests")
 
 
 def a_key_makes_a_request_safe_to_repeat(folder):
@@ -191,21 +198,25 @@ def a_key_makes_a_request_safe_to_repeat(folder):
         first = d.train({"steps": 5, "step_ms": 100}, key="k1")
         otherwise = json.dumps(dict(reversed(order({"steps": 5, "step_ms": 100}, "a-k1").items())), indent=1)
         again = d.request("POST", "/train", otherwise, {**JSON, "Idempotency-Key": "k1"})
-        check(again.json()["request"]["seed"] == first.json()["request"]["seed"], "with its seed")
+        check(again.json()["request"]["seed"] == first.json()["request"]["seed"],
+              "the repeated order is answered with the first one's seed")
         check(again.status == 202 and again.json()["id"] == first.json()["id"], f"{again.body}")
         other = d.train({"steps": 6}, key="k1")
         check(other.status == 409 and other.error()["code"] == "conflict" and
               other.headers["x-should-retry"] == "false" and "k1" in other.error()["message"],
               f"{other.status} {other.body}")
-        check(d.train({"steps": 5}, key="k2").json()["id"] != first.json()["id"], "another key")
-        check(d.train({}).json()["id"] != d.train({}).json()["id"], "no key: two jobs")
+        check(d.train({"steps": 5}, key="k2").json()["id"] != first.json()["id"],
+              "another key makes another job")
+        check(d.train({}).json()["id"] != d.train({}).json()["id"],
+              "two orders without a key are two jobs")
         body = json.dumps(order({"steps": 400, "step_ms": 100}, "twice"))
         one = d.request("POST", "/train", body, JSON).json()["id"]
         r = d.request("POST", "/train", body, JSON)
         check(r.status == 409 and r.error()["param"] == "name" and one in r.error()["message"], f"{r.body}")
         d.ask(one, "cancel")
         d.reaches(one, "cancelled")
-        check(d.request("POST", "/train", body, JSON).status == 202, "until it has ended")
+        check(d.request("POST", "/train", body, JSON).status == 202,
+              "the name can be used again once the job has ended")
         results = []
 
         def repeat():
@@ -215,17 +226,18 @@ def a_key_makes_a_request_safe_to_repeat(folder):
             t.start()
         for t in threads:
             t.join()
-        check(len(results) == 8 and len(set(results)) == 1, f"eight at once: {results}")
+        check(len(results) == 8 and len(set(results)) == 1,
+              f"eight simultaneous orders with one key are one job: {results}")
     with Jobs(folder) as d:
         check(d.train({"steps": 5, "step_ms": 100}, key="k1").json()["id"] == first.json()["id"],
-              "a restart does not forget it")
+              "the key still stands for its job after a restart")
 
 
 def events_tell_everything_once(folder):
     with Jobs(folder, extra=["--heartbeat", "1"]) as d:
         job_id = d.start({"steps": 100, "step_ms": 10, "checkpoint_every": 20})
         source = EventSource(d, f"/jobs/{job_id}/events")
-        check(source.open() == 200, "200")
+        check(source.open() == 200, "the event stream opens")
         head = source.response.headers
         check(head["Content-Type"] == "text/event-stream" and head["Cache-Control"] == "no-store",
               f"{dict(head)}")
@@ -233,21 +245,26 @@ def events_tell_everything_once(folder):
         check(source.retry_ms == 2000, f"retry: {source.retry_ms}")
         job = json.loads(live[0].data)
         check(live[0].kind == "job" and job["id"] == job_id and job["state"] in ("queued", "running"),
-              f"first how it stands: {live[0].data}")
+              f"the first event is the job as it is: {live[0].data}")
         numbers = [e.number for e in live]
-        check(numbers == list(range(numbers[0], numbers[0] + len(live))), f"in order: {numbers}")
+        check(numbers == list(range(numbers[0], numbers[0] + len(live))),
+              f"events are numbered without gaps: {numbers}")
         check(live[-1].kind == "state" and json.loads(live[-1].data)["state"] == "succeeded",
-              f"the end: {live[-1].data}")
+              f"the last event is the job's end: {live[-1].data}")
         kept = follow(d, job_id)
-        check([e.number for e in kept] == list(range(1, live[-1].number + 1)), "all of them, later")
+        check([e.number for e in kept] == list(range(1, live[-1].number + 1)),
+              "a stream of an ended job has all its events")
         tail = {e.number: e.data for e in kept}
-        check(all(tail[e.number] == e.data for e in live[1:]), "and the same")
+        check(all(tail[e.number] == e.data for e in live[1:]),
+              "events of an ended job equal those that were sent live")
         check([e.data for e in kept if e.kind == "checkpoint"] ==
-              [f'{{"step":{n}}}' for n in range(20, 101, 20)], "its checkpoints")
+              [f'{{"step":{n}}}' for n in range(20, 101, 20)], "each checkpoint is an event")
         half = follow(d, job_id, 4)
-        check([e.number for e in half] == list(range(5, live[-1].number + 1)), "only what was missed")
+        check([e.number for e in half] == list(range(5, live[-1].number + 1)),
+              "Last-Event-ID sends only the later events")
         source.last_id = live[-1].number
-        check(source.open() == 204, "nothing more to come: an EventSource stops at a 204")
+        check(source.open() == 204,
+              "a stream after the last event is a 204, at which an EventSource stops")
         r = d.get(f"/jobs/{job_id}/events?after=3")
         check(r.body.decode().startswith("retry: 2000\nid: 4\n"), f"{r.body[:60]}")
         r = d.request("HEAD", f"/jobs/{job_id}/events")
@@ -262,24 +279,28 @@ def a_quiet_stream_shows_life_and_a_dead_client_is_noticed(folder):
         d.reaches(job_id, "paused")
         source = EventSource(d, f"/jobs/{job_id}/events")
         source.open()
-        check(source.next().kind == "job", "how it stands")
-        check(read(d)["latentd_job_watchers"] == 1, "one is watched")
+        check(source.next().kind == "job", "the first event is the job as it is")
+        check(read(d)["latentd_job_watchers"] == 1, "the metric counts one watcher")
         begun = time.monotonic()
         source.response.readline()  # ":"
         took = time.monotonic() - begun
-        check(0.5 < took < 10, f"a sign of life after {took} s")
+        check(0.5 < took < 10, f"a comment is sent after {took} s without events")
         source.close()
     with Jobs(folder) as d:
         source = EventSource(d, f"/jobs/{job_id}/events")
         source.open()
-        check(source.next().kind == "job" and read(d)["latentd_job_watchers"] == 1, "another, and long quiet")
+        check(source.next().kind == "job" and read(d)["latentd_job_watchers"] == 1,
+              "another stream opens and stays quiet")
         source.close()
-        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 0, 5), "a client that left is let go at once")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 0, 5),
+              "a client that left is no longer counted")
         d.ask(job_id, "resume")
         with d.connect() as s:
             s.sendall(f"GET /jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            check(wait_until(lambda: read(d)["latentd_job_watchers"] == 1, 5), "waits")
-        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 0, 5), "also one that waits")
+            check(wait_until(lambda: read(d)["latentd_job_watchers"] == 1, 5),
+                  "the metric counts a client that waits with ?wait=")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 0, 5),
+              "a client with ?wait= that left is no longer counted")
 
 
 def waiting_clients_cost_no_threads_and_are_bounded(folder):
@@ -292,28 +313,33 @@ def waiting_clients_cost_no_threads_and_are_bounded(folder):
         before = threads()
         sources = [EventSource(d, f"/jobs/{job_id}/events") for _ in range(10)]
         for source in sources:
-            check(source.open() == 200, "a stream")
+            check(source.open() == 200, "an event stream opens")
         waits = [d.connect() for _ in range(5)]
         for s in waits:
             s.sendall(f"GET /jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 15), "fifteen wait, a quarter of the connections")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 15),
+              "fifteen clients watch, a quarter of the connections")
         check(threads() == before, f"{before} threads became {threads()}")
         late = EventSource(d, f"/jobs/{job_id}/events")
-        check(late.open() == 200, "one more is taken")
+        check(late.open() == 200, "one more stream opens")
         given_up = sources.pop(0).all()
-        check(json.loads(given_up[0].data)["state"] == "running", f"the oldest stream ends: {given_up[-1].kind}")
-        check(d.get(f"/jobs/{job_id}?wait=1").json()["state"] == "running", "another one may wait")
+        check(json.loads(given_up[0].data)["state"] == "running",
+              f"the oldest stream is ended to make room: {given_up[-1].kind}")
+        check(d.get(f"/jobs/{job_id}?wait=1").json()["state"] == "running",
+              "another client can wait with ?wait=1")
         sources.pop(0).all()
         sources.append(late)
-        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 14), "two gave way, one waited in vain")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 14),
+              "fourteen watchers are left: two were ended to make room, and one's wait is over")
         check(d.job(job_id)["state"] == "running" and d.generate({"prompt": "a"}).status == 200,
-              "others are served")
+              "other requests are served")
         d.ask(job_id, "cancel")
         for source in sources:
             events = source.all()
-            check(json.loads(events[-1].data)["state"] == "cancelled", "each hears of the end")
+            check(json.loads(events[-1].data)["state"] == "cancelled",
+                  "each stream ends with the job's end")
         for s in waits:
-            check(b'"cancelled"' in s.recv(65536), "each is answered")
+            check(b'"cancelled"' in s.recv(65536), "each client with ?wait= is answered")
             s.close()
 
 
@@ -333,10 +359,10 @@ def a_slow_client_costs_one_buffer(folder):
         grown = d.rss_kb() - before
         said = 900 * 16
         print(f"20 clients that read nothing of {said} kB: the daemon grew by {grown} kB")
-        check(grown < 4 * said, f"it grew by {grown} kB")  # a copy per client would be 20 times that
+        check(grown < 4 * said, f"the daemon's memory grew by {grown} kB for clients that do not read")  # a copy per client would be 20 times that
         quick = follow(d, job_id)
         logs = sum(e.kind == "log" for e in quick)
-        check(logs == 900, f"a client that reads gets all of it: {logs}")
+        check(logs == 900, f"a client that reads gets all 900 log events: {logs}")
         for s in slow:
             s.close()
 
@@ -373,9 +399,9 @@ def wrong_requests_say_what_is_wrong(folder):
             ("GET", f"/jobs/{job_id}/nope", 404, "there is no job"),
             ("GET", f"/jobs/{job_id}/nope/events", 404, "there is no job"),
             ("GET", "/jobs//events", 404, "there is no job"),
-            ("POST", f"/jobs/{job_id}", 405, "other methods"), ("POST", "/jobs", 405, "other methods"),
-            ("GET", f"/jobs/{job_id}/cancel", 405, "other methods"),
-            ("GET", "/train", 405, "other methods"),
+            ("POST", f"/jobs/{job_id}", 405, "does not have this method"), ("POST", "/jobs", 405, "does not have this method"),
+            ("GET", f"/jobs/{job_id}/cancel", 405, "does not have this method"),
+            ("GET", "/train", 405, "does not have this method"),
         ]
         for method, path, status, words in table:
             r = d.request(method, path)
@@ -397,7 +423,7 @@ def wrong_requests_say_what_is_wrong(folder):
         for body, headers, status, words in bodies:
             r = d.request("POST", "/train", body, {**JSON, **headers})
             check(r.status == status and words in r.error()["message"], f"{body[:30]}: {r.status} {r.body}")
-        check(len(d.get("/jobs").json()["jobs"]) == 1, "none of them is a job")
+        check(len(d.get("/jobs").json()["jobs"]) == 1, "refused orders make no job")
         print(f"{len(table) + len(bodies) + 1} wrong requests")
 
 
@@ -410,20 +436,22 @@ def sigterm_gives_back_and_ends_streams(folder):
         answers = []
         waiter = threading.Thread(target=lambda: answers.append(d.job(job_id, "?wait=60")))
         waiter.start()
-        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 2), "both wait")
+        check(wait_until(lambda: read(d)["latentd_job_watchers"] == 2), "both clients wait")
         begun = time.monotonic()
         d.process.terminate()
         source.all()
         waiter.join(30)
-        check(answers and answers[0]["state"] in ("running", "queued"), f"answered: {answers}")
-        check(d.process.wait(30) == 0, "status 0")
+        check(answers and answers[0]["state"] in ("running", "queued"),
+              f"the waiting client is answered when the daemon stops: {answers}")
+        check(d.process.wait(30) == 0, "SIGTERM ends the daemon with status 0")
         took = time.monotonic() - begun
-        check(took < 30, f"it took {took} s to stop, while one may wait 60 s")
+        check(took < 30,
+              f"the daemon stopped after {took} s, although a client waited with ?wait=60")
     with Jobs(folder) as d:
         end = d.job(job_id, "?wait=30")
         check(end["state"] == "succeeded" and end["attempts"] == 2, f"{end}")
         steps = [json.loads(e.data)["step"] for e in follow(d, job_id) if e.kind == "progress"]
-        check(steps == sorted(set(steps)), f"it went on where it had stopped: {steps}")
+        check(steps == sorted(set(steps)), f"no step was made twice: {steps}")
 
 
 def last_event_id_works_across_restarts(folder):
@@ -453,9 +481,10 @@ def last_event_id_works_across_restarts(folder):
                 kept = follow(d, job_id)
                 end = d.job(job_id)
     numbers = [e.number for e in events]
-    check(numbers == list(range(1, len(numbers) + 1)), f"each once and in order: {numbers}")
+    check(numbers == list(range(1, len(numbers) + 1)),
+          f"each event came once and in order: {numbers}")
     check([(e.number, e.kind, e.data) for e in events] == [(e.number, e.kind, e.data) for e in kept],
-          "as they were kept")
+          "the streamed events equal the stored ones")
     check(end["state"] == "succeeded" and end["attempts"] == 4, f"{end}")
     print(f"{len(events)} events through {end['attempts'] - 1} restarts, none missed, none twice")
 
@@ -497,7 +526,7 @@ def kill9_loses_nothing_acknowledged(folder, rounds=8):
     with Jobs(folder) as d:
         for job_id in acknowledged:
             check(d.job(job_id, "?wait=30")["state"] == "succeeded", f"{job_id}")
-        check(d.job(long)["step"] == 400, "all its steps")
+        check(d.job(long)["step"] == 400, "the long job made all its steps")
     print(f"{rounds} kills, {len(acknowledged)} acknowledged jobs, all done")
 
 
@@ -505,12 +534,12 @@ def a_job_that_kills_the_daemon_is_given_up(folder):
     with Jobs(folder) as d:
         # Step 15 comes after 0.6 s, so that POST /train is answered before the daemon is killed.
         job_id = d.start({"steps": 100, "step_ms": 40, "checkpoint_every": 10, "kill_at": 15})
-        check(wait_until(lambda: d.process.poll() is not None), "it kills the daemon")
+        check(wait_until(lambda: d.process.poll() is not None), "the job kills the daemon")
         command = d.command
     kills, strikes = 1, 0
     while strikes < 5 and kills < 50:  # a report of a new highest step resets them
         p = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
-        check(p.returncode == -9, f"it kills the daemon, status {p.returncode}")
+        check(p.returncode == -9, f"the job kills the restarted daemon, status {p.returncode}")
         kills += 1
         db = sqlite3.connect(folder + "/jobs.sqlite")
         strikes = db.execute("SELECT strikes FROM job").fetchone()[0]
@@ -518,7 +547,8 @@ def a_job_that_kills_the_daemon_is_given_up(folder):
     with Jobs(folder) as d:
         end = d.job(job_id)
         check(end["state"] == "failed" and "the daemon ended 5 times" in end["error"]["message"], f"{end}")
-        check(d.job(d.start({"steps": 1}), "?wait=20")["state"] == "succeeded", "others are done")
+        check(d.job(d.start({"steps": 1}), "?wait=20")["state"] == "succeeded",
+              "other jobs are run")
     print(f"given up after {kills} kills")
     check(5 <= kills < 50, f"{kills} kills")
 
@@ -543,7 +573,7 @@ def two_daemons_never_share_a_folder(folder):
     with Jobs(folder) as d:
         status, log = refused(folder)
         check(status == 1 and f"in use by another daemon, process {d.process.pid}" in log, f"{status} {log}")
-        check(d.start({"steps": 1}), "and the first one is none the worse for it")
+        check(d.start({"steps": 1}), "the first daemon still accepts jobs")
     with open(folder + "/file", "w"):
         pass
     for path, words in ((folder + "/file", "is not a folder"), ("/proc/self/none", "/proc/self/none"),
@@ -558,11 +588,11 @@ def a_damaged_file_leaves_the_pictures(folder):
     with open(folder + "/jobs.sqlite", "r+b") as f:
         f.write(b"x" * 5000)
     with Jobs(folder) as d:
-        check(d.generate({"prompt": "a"}).status == 200, "it draws")
+        check(d.generate({"prompt": "a"}).status == 200, "the daemon draws")
         r = d.get("/jobs")
         check(r.status == 500 and "jobs.sqlite is damaged" in r.error()["message"], f"{r.status} {r.body}")
-        check(d.train({}).status == 500, "and takes no job")
-        check("no jobs are taken" in d.read_log(), "the log says so")
+        check(d.train({}).status == 500, "no job is accepted")
+        check("no jobs are taken" in d.read_log(), "the log says that no jobs are accepted")
 
 
 def a_full_disk_is_survived(folder):
@@ -573,8 +603,10 @@ def a_full_disk_is_survived(folder):
         r = d.train({})
         check(r.status == 507 and r.error()["code"] == "disk_full" and "jobs.sqlite" in r.error()["message"],
               f"{r.status} {r.body}")
-        check(d.generate({"prompt": "a"}).status == 200, "pictures are drawn")
-        check(d.job(running)["state"] == "running", "what is known can be read")
+        check(d.generate({"prompt": "a"}).status == 200,
+              "pictures are drawn while the disk is full")
+        check(d.job(running)["state"] == "running",
+              "a stored job can be read while the disk is full")
         # The job fails at its checkpoint, half a second after its start. There is no room to write
         # the failure to the job's row or to the log.
         time.sleep(5)
@@ -584,7 +616,8 @@ def a_full_disk_is_survived(folder):
         check(end["state"] == "failed" and end["error"]["code"] == "disk_full" and ".step" in
               end["error"]["message"], f"{end}")
         d.ask(running, "resume")
-        check(d.job(running, "?wait=20")["state"] == "succeeded", "with room again it can be resumed")
+        check(d.job(running, "?wait=20")["state"] == "succeeded",
+              "once the disk has space, the failed job can be resumed")
 
 
 def a_cancel_is_heard_while_the_disk_is_full(folder):

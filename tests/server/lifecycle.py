@@ -18,15 +18,18 @@ LONG = generate_bytes({"prompt": "a", "seed": 6, "num_inference_steps": 50})
 def loading_is_a_503():
     with Daemon(executable, "fake,load_ms=1500", ready=False) as d:
         r = d.get("/health")
-        check(r.status == 200 and r.json()["state"] == "loading", f"alive while loading: {r.body}")
+        check(r.status == 200 and r.json()["state"] == "loading",
+              f"/health answers 200 while the model loads: {r.body}")
         r = d.get("/health/ready")
-        check(r.status == 503 and r.headers["retry-after"], f"not ready: {r.status}")
-        check(d.get("/info").json()["model"] is None, "no model yet")
+        check(r.status == 503 and r.headers["retry-after"],
+              f"/health/ready is a 503 while the model loads: {r.status}")
+        check(d.get("/info").json()["model"] is None, "GET /info has no model while it loads")
         r = d.generate({"prompt": "a"})
-        check(r.status == 503 and r.headers["retry-after"], f"generate: {r.status}")
+        check(r.status == 503 and r.headers["retry-after"],
+              f"POST /generate is a 503 while the model loads: {r.status}")
         check(r.error()["code"] == "unavailable", f"{r.body}")
-        check(wait_until(lambda: d.get("/health/ready").status == 200), "then it is ready")
-        check(d.generate({"prompt": "a"}).status == 200, "and draws")
+        check(wait_until(lambda: d.get("/health/ready").status == 200), "the daemon becomes ready")
+        check(d.generate({"prompt": "a"}).status == 200, "the daemon draws once it is ready")
 
 
 def a_stop_while_loading_is_a_clean_end():
@@ -39,7 +42,7 @@ def a_bad_checkpoint_ends_the_daemon_with_its_name():
                        capture_output=True, text=True, timeout=30)
     check(p.returncode == 1 and "/no/such: there is no such checkpoint" in p.stderr,
           f"{p.returncode}: {p.stderr}")
-    check(p.stdout == "", f"it never said that it listens: {p.stdout}")
+    check(p.stdout == "", f"a daemon without a checkpoint does not listen: {p.stdout}")
     p = subprocess.run([executable, "serve", "--model", "fake,fail_load", "--listen", "127.0.0.1:0"],
                        capture_output=True, text=True, timeout=30)
     check(p.returncode == 1 and "cut short" in p.stderr, f"{p.returncode}: {p.stderr}")
@@ -50,7 +53,7 @@ def sigterm_finishes_what_is_accepted():
         clients = [d.connect() for _ in range(3)]
         for s in clients:
             s.sendall(LONG)
-        check(d.gets_to_depth(3), "three accepted")
+        check(d.gets_to_depth(3), "three requests are accepted")
         idle = d.connect()
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         read_responses(idle)
@@ -67,30 +70,30 @@ def sigterm_finishes_what_is_accepted():
         check(wait_until(refused), "new connections are refused")
         idle.sendall(generate_bytes({"prompt": "late"}))
         responses, _ = read_responses(idle)
-        check([r.status for r in responses] == [503], "a request on an old connection is a 503")
+        check([r.status for r in responses] == [503], "a request on an open connection is a 503")
         for s in clients:
             responses, _ = read_responses(s, 30)
             check([r.status for r in responses] == [200] and
-                  responses[0].json()["images"][0]["seed"] == 6, "an accepted request is finished")
-        check(d.process.wait(20) == 0, "status 0")
-        check("stopped" in d.read_log(), "and it says so")
+                  responses[0].json()["images"][0]["seed"] == 6, "the accepted request is finished")
+        check(d.process.wait(20) == 0, "SIGTERM ends the daemon with status 0")
+        check("stopped" in d.read_log(), "the log says that the daemon stopped")
 
 
 def sighup_finishes_what_is_accepted():
     with Daemon(executable, "fake,step_ms=20") as d, d.connect() as s:
         s.sendall(LONG)
-        check(d.gets_to_depth(1), "accepted")
+        check(d.gets_to_depth(1), "the request is accepted")
         d.process.send_signal(signal.SIGHUP)
         responses, _ = read_responses(s, 30)
-        check([r.status for r in responses] == [200], "an accepted request is finished")
-        check(d.process.wait(20) == 0, "status 0")
+        check([r.status for r in responses] == [200], "the accepted request is finished")
+        check(d.process.wait(20) == 0, "SIGHUP ends the daemon with status 0")
     command = [executable, "serve", "--model", "fake", "--listen", "127.0.0.1:0"]
     p = subprocess.Popen(["nohup", *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    check("listening" in p.stdout.readline(), "under nohup")
+    check("listening" in p.stdout.readline(), "the daemon starts under nohup")
     p.send_signal(signal.SIGHUP)
     check(wait_until(lambda: p.poll() is not None, 0.5) is False, "nohup's SIGHUP is ignored")
     p.send_signal(signal.SIGTERM)
-    check(p.wait(20) == 0, "status 0")
+    check(p.wait(20) == 0, "SIGTERM ends the daemon with status 0")
 
 
 def a_drain_timeout_cancels_what_is_not_done(step_ms):
@@ -98,25 +101,26 @@ def a_drain_timeout_cancels_what_is_not_done(step_ms):
         waiting = [d.connect() for _ in range(3)]
         for s in waiting:
             s.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 500}))
-        check(d.gets_to_depth(3), "accepted")
+        check(d.gets_to_depth(3), "three requests are accepted")
         d.process.send_signal(signal.SIGTERM)
         for s in waiting:
             responses, _ = read_responses(s, 15)
-            check([r.status for r in responses] == [503], f"told so: {[r.status for r in responses]}")
-        check(d.process.wait(15) == 0, "status 0")
-        check("not done after 1 s" in d.read_log(), "and the log says so")
+            check([r.status for r in responses] == [503],
+                  f"requests over the drain timeout get a 503: {[r.status for r in responses]}")
+        check(d.process.wait(15) == 0, "SIGTERM ends the daemon with status 0")
+        check("not done after 1 s" in d.read_log(), "the log says that requests were not finished")
 
 
 def limits_are_what_was_asked_for():
     with Daemon(executable, "fake,step_ms=50", extra=["--max-queue", "2"]) as d:
-        check(d.get("/info").json()["queue"]["max"] == 2, "a queue of 2")
+        check(d.get("/info").json()["queue"]["max"] == 2, "--max-queue sets the queue's size")
         clients = []
         for n in range(3):  # one is drawn, two wait
             clients.append(d.connect())
             clients[-1].sendall(generate_bytes({"prompt": "a", "num_inference_steps": 100}))
-            check(d.gets_to_depth(n + 1), f"{n + 1} in it")
-            check(d.is_drawing(), "the first is drawn")
-        check(d.generate({"prompt": "a"}).status == 429, "a fourth is one too many")
+            check(d.gets_to_depth(n + 1), f"{n + 1} requests are accepted")
+            check(d.is_drawing(), "the first request is being drawn")
+        check(d.generate({"prompt": "a"}).status == 429, "a fourth request is a 429")
         for s in clients:
             s.close()
     for option, value, words in (
@@ -157,23 +161,25 @@ def a_unix_socket_works():
     with tempfile.TemporaryDirectory() as folder:
         path = folder + "/socket"
         with Daemon(executable, listen="unix:" + path) as d:
-            check(d.generate({"prompt": "a"}).status == 200, "over a unix socket")
+            check(d.generate({"prompt": "a"}).status == 200,
+                  "a picture is drawn over a unix socket")
             check(os.stat(path).st_mode & 0o777 == 0o600, f"mode {os.stat(path).st_mode:o}")
             p = subprocess.run([executable, "serve", "--model", "fake", "--listen", "unix:" + path],
                                capture_output=True, text=True, timeout=30)
-            check(p.returncode == 1 and "already in use" in p.stderr, f"a second one: {p.stderr}")
-            check(d.get("/health").status == 200, "and the first serves on")
-        check(not os.path.exists(path), "its file is removed at the end")
+            check(p.returncode == 1 and "already in use" in p.stderr,
+                  f"a second daemon on the socket refuses to start: {p.stderr}")
+            check(d.get("/health").status == 200, "the first daemon still serves")
+        check(not os.path.exists(path), "the socket's file is removed at the end")
         with Daemon(executable, listen="unix:" + path, extra=["--socket-mode", "660"]) as d:
             check(os.stat(path).st_mode & 0o777 == 0o660, f"mode {os.stat(path).st_mode:o}")
             d.process.kill()
             d.process.wait()
-        check(os.path.exists(path), "left over")
+        check(os.path.exists(path), "a killed daemon leaves its socket's file")
         with Daemon(executable, listen="unix:" + path) as d:
-            check(d.get("/health").status == 200, "replaces what was left over")
+            check(d.get("/health").status == 200, "a new daemon replaces the left socket")
             os.unlink(path)
             socket.socket(socket.AF_UNIX).bind(path)  # another program's socket
-        check(os.path.exists(path), "another's file is left alone")
+        check(os.path.exists(path), "another program's socket is not removed at the end")
         with open(folder + "/file", "w") as f:
             f.write("precious")
         for listen, words in (("unix:" + folder + "/file", "not a socket"), ("unix:", "unix: and a path"),
@@ -183,7 +189,7 @@ def a_unix_socket_works():
                                capture_output=True, text=True, timeout=30)
             check(p.returncode in (1, 2) and words in p.stderr, f"{listen}: {p.stderr}")
         with open(folder + "/file") as f:
-            check(f.read() == "precious", "a file is not touched")
+            check(f.read() == "precious", "a regular file in the socket's place is not touched")
 
 
 def a_slow_device_does_not_hold_up_info():
@@ -192,26 +198,30 @@ def a_slow_device_does_not_hold_up_info():
     with Daemon(executable, "fake,figures_ms=1500") as d:
         def figures():
             return d.get("/info").json()["device"]
-        check(wait_until(lambda: figures() is not None), "once it has answered")
+        check(wait_until(lambda: figures() is not None),
+              "GET /info shows the device's figures once the device has answered")
         wait_until(lambda: figures()["age_s"] > 1)
         begun = time.monotonic()
         for _ in range(20):
-            check(figures()["memory_free_bytes"] == 400, "what it said last")
+            check(figures()["memory_free_bytes"] == 400,
+                  "GET /info shows the device's last answer while the device is slow")
         took = time.monotonic() - begun
         print(f"20 GET /info took {took:.2f} s while the device takes 1.5 s to answer")
-        check(took < 15, f"20 GET /info took {took:.2f} s")
-        check(wait_until(lambda: figures()["age_s"] < 1), "and it is asked again")
+        check(took < 15, f"20 GET /info do not wait for the device: {took:.2f} s")
+        check(wait_until(lambda: figures()["age_s"] < 1), "the device is asked again")
 
 
 def a_second_signal_is_the_end():
     with Daemon(executable, "fake,step_ms=100") as d, d.connect() as s:
         s.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 900}))
-        check(d.is_drawing(), "being drawn")
+        check(d.is_drawing(), "the request is being drawn")
         d.process.send_signal(signal.SIGTERM)
-        check(wait_until(lambda: "finishing" in d.read_log()), "draining")
+        check(wait_until(lambda: "finishing" in d.read_log()),
+              "the daemon is finishing its requests")
         d.process.send_signal(signal.SIGINT)
         status = d.process.wait(30)  # its request would take 90 s
-        check(status == 128 + signal.SIGINT, f"ends at once with 130, not {status}")
+        check(status == 128 + signal.SIGINT,
+              f"SIGINT after SIGTERM ends the daemon at once with status 130, not {status}")
 
 
 def sigkill_and_restart_leave_nothing_broken():
@@ -219,12 +229,13 @@ def sigkill_and_restart_leave_nothing_broken():
         port = d.port
         old = d.connect()
         old.sendall(LONG)
-        check(d.is_drawing(), "being drawn")
+        check(d.is_drawing(), "the request is being drawn")
         d.process.kill()
         d.process.wait()
-        check(os.listdir(folder) == [], "no files left")
+        check(os.listdir(folder) == [], "a killed daemon leaves no files")
         with Daemon(executable, "fake", listen=f"127.0.0.1:{port}") as again:
-            check(again.generate({"prompt": "a"}).status == 200, "the same port serves again")
+            check(again.generate({"prompt": "a"}).status == 200,
+                  "a new daemon can use the port of the killed one")
         old.close()
 
 
@@ -242,7 +253,7 @@ def ipv6_works():
         left_out("listening on IPv6: this machine has no IPv6 loopback")
         return
     with Daemon(executable, listen="[::1]:0") as d:
-        check(d.get("/health").status == 200, "over IPv6")
+        check(d.get("/health").status == 200, "the daemon answers over IPv6")
 
 
 def stopping_under_load_loses_nobody():
@@ -269,21 +280,21 @@ def stopping_under_load_loses_nobody():
                 t.join(30)
             check(set(outcomes) <= {200, 503, "refused"} and not any(t.is_alive() for t in threads),
                   f"{set(outcomes)}")
-            check(d.process.wait(30) == 0, "status 0")
+            check(d.process.wait(30) == 0, "SIGTERM ends the daemon with status 0")
 
 
 def a_lost_device_ends_the_daemon_with_status_70():
     with Daemon(executable, "fake,step_ms=20") as d:
         waiting = [d.connect() for _ in range(2)]
         waiting[0].sendall(generate_bytes({"prompt": "fail:lost", "num_inference_steps": 20}))
-        check(d.is_drawing(), "being drawn")
+        check(d.is_drawing(), "the request is being drawn")
         waiting[1].sendall(LONG)
         for s in waiting:
             responses, _ = read_responses(s, 30)
             check([r.status for r in responses] == [500] and
                   responses[0].error()["code"] == "device_lost", f"{responses[0].body}")
-        check(d.process.wait(20) == 70, "status 70")
-        check("the GPU is lost" in d.read_log(), "and it says why")
+        check(d.process.wait(20) == 70, "a lost device ends the daemon with status 70")
+        check("the GPU is lost" in d.read_log(), "the log says that the GPU is lost")
 
 
 loading_is_a_503()

@@ -62,11 +62,11 @@ def check_histogram(family, samples):
             groups.setdefault(rest, []).append((end, value))
     for rest, buckets in groups.items():
         check(buckets == sorted(buckets) and all(a[1] <= b[1] for a, b in zip(buckets, buckets[1:])),
-              f"{family}{rest}: buckets rise")
+              f"{family}{rest}: the buckets' bounds and counts rise")
         check(math.isinf(buckets[-1][0]) and buckets[-1][1] == samples[family + "_count", rest],
-              f"{family}{rest}: +Inf is the count")
-        check((family + "_sum", rest) in samples, f"{family}{rest}: a sum")
-    check(groups, f"{family}: it has buckets")
+              f"{family}{rest}: the bucket +Inf equals the count")
+        check((family + "_sum", rest) in samples, f"{family}{rest}: the histogram has a sum")
+    check(groups, f"{family}: the histogram has buckets")
 
 
 def read(d):
@@ -76,9 +76,11 @@ def read(d):
           f"{r.status} {r.headers.get('content-type')}")
     values = {}
     for family, (kind, samples) in parse(r.body.decode()).items():
-        check(family.startswith("latentd_") or family in PROCESS, f"{family}: our prefix")
+        check(family.startswith("latentd_") or family in PROCESS,
+              f"{family}: the name begins with latentd_")
         check(all('=""' not in label for _, labels in samples for label in labels), f"{family}: no label is empty")
-        check((kind == "counter") == family.endswith("_total"), f"{family}: {kind}")
+        check((kind == "counter") == family.endswith("_total"),
+              f"{family}: exactly the counters end in _total, and this is a {kind}")
         if kind == "histogram":
             check_histogram(family, samples)
         for (name, labels), value in samples.items():
@@ -95,22 +97,25 @@ def they_follow_from_what_was_asked(executable):
     with Daemon(executable, "fake,step_ms=2") as d:
         before, five = read(d), {"num_inference_steps": 5, "scheduler": "ddim"}
         for n in (1, 3):
-            check(d.generate({"prompt": "a", "num_images": n, **five}).status == 200, "drawn")
+            check(d.generate({"prompt": "a", "num_images": n, **five}).status == 200,
+                  "the request is drawn")
         drawn = read(d)
         check(drawn["latentd_steps_total"] - before["latentd_steps_total"] == 5 * (1 + 3), "five steps of each picture")
-        check(gave_up(drawn) == gave_up(before), "nobody gave up")
+        check(gave_up(drawn) == gave_up(before), "no request is counted as cancelled")
         check(d.generate({"prompt": "a", "width": 3}).status == 400, "400")
         check(d.get("/nope").status == 404, "404")
         check(d.get("/health", {"Host": "evil.example"}).status == 403, "403")
         check(d.generate({"prompt": "fail:device", **five}).status == 500, "500")
         failed = read(d)
-        check(failed["latentd_steps_total"] - drawn["latentd_steps_total"] == 5, "five of one that fails at its end")
+        check(failed["latentd_steps_total"] - drawn["latentd_steps_total"] == 5,
+              "the five steps of a request that fails at its end are counted")
         check(d.generate({"prompt": "a", "num_inference_steps": 900, "timeout_s": 0.1}).status == 504,
               "504")
         after = read(d)
         steps = after["latentd_steps_total"] - failed["latentd_steps_total"]
         check(steps <= 51, f"{steps} steps of 2 ms within 0.1 s")
-        check(sum(gave_up(after)) - sum(gave_up(before)) == 1, f"one was late: {gave_up(after)}")
+        check(sum(gave_up(after)) - sum(gave_up(before)) == 1,
+              f"the request over its time limit is counted: {gave_up(after)}")
         expected = {
             'latentd_requests_total{dialect="native",outcome="succeeded"}': 2,
             'latentd_requests_total{dialect="native",outcome="failed"}': 1,
@@ -132,7 +137,8 @@ def they_follow_from_what_was_asked(executable):
         check(0.02 <= seconds < 10, f"two requests of 5 steps of 2 ms took {seconds} s")
         check(abs(after["process_resident_memory_bytes"] / 1024 - d.rss_kb()) < 4096,
               f"{after['process_resident_memory_bytes']} B resident, {d.rss_kb()} kB by the system")
-        check("latentd_gpu_memory_bytes" not in "".join(after), "no GPU, so no figures of one")
+        check("latentd_gpu_memory_bytes" not in "".join(after),
+              "without a GPU there are no series of GPU memory")
         print(f"compared: {len(after)} samples, {len(expected) + 2} of them with what was asked")
 
 
@@ -147,7 +153,8 @@ def answers_are_counted_by_route_and_status(executable):
                  ("/nope", "none", 404), ("/nope?a=%22", "none", 404)]
         for target, _, status in asked:
             check(d.get(target).status == status, f"{target}: {status}")
-        check(d.generate({"prompt": "a", "num_inference_steps": 2}).status == 200, "drawn")
+        check(d.generate({"prompt": "a", "num_inference_steps": 2}).status == 200,
+              "the request is drawn")
         check(d.generate({"prompt": "a", "width": 3}).status == 400, "400")
         expected = {("/health", 200): 2, ("/jobs/{id}", 404): 1, ("none", 404): 2, ("/generate", 200): 1,
                     ("/generate", 400): 1, ("/metrics", 200): 1}
@@ -204,23 +211,27 @@ def the_queue_and_the_device_are_read_when_asked(executable):
         with d.connect() as first, d.connect() as second:
             for s in (first, second):
                 s.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 400}))
-                check(d.is_drawing(), "the first is drawn, the second waits")
-            check(wait_until(lambda: read(d)["latentd_requests_waiting"] == 1), "one waits")
+                check(d.is_drawing(), "the first request is being drawn")
+            check(wait_until(lambda: read(d)["latentd_requests_waiting"] == 1), "one request waits")
             check(d.generate({"prompt": "a"}).status == 429, "429")
             values = read(d)
-            check(values["latentd_requests_running"] == 1, "one is drawn")
-            check(values['latentd_rejected_total{reason="queue_full"}'] == 1, "counted")
+            check(values["latentd_requests_running"] == 1, "one request is counted as running")
+            check(values['latentd_rejected_total{reason="queue_full"}'] == 1,
+                  "the refused request is counted")
             check(values['latentd_gpu_memory_bytes{kind="total"}'] == 1000 and
-                  values['latentd_gpu_memory_bytes{kind="free"}'] == 400, "the device's memory")
-            check(gave_up(values) == [0, 0], f"nobody gave up: {gave_up(values)}")
+                  values['latentd_gpu_memory_bytes{kind="free"}'] == 400,
+                  "the device's memory is shown")
+            check(gave_up(values) == [0, 0],
+                  f"no request is counted as cancelled: {gave_up(values)}")
             for s, counts in ((second, [1, 0]), (first, [1, 1])):
                 s.close()
-                check(wait_until(lambda c=counts: gave_up(read(d)) == c), f"who leaves is counted: {gave_up(read(d))}")
+                check(wait_until(lambda c=counts: gave_up(read(d)) == c),
+                      f"requests of clients that left are counted by phase: {gave_up(read(d))}")
             made = read(d)["latentd_steps_total"]
             check(0 < made < 400, f"{made} steps of the 400 of the one that was drawn")
         check(wait_until(lambda: read(d)['latentd_requests_total{dialect="native",outcome="cancelled"}'] == 2),
-              "both clients left")
-        check(read(d)["latentd_requests_running"] == 0, "none is drawn")
+              "both requests are counted as cancelled")
+        check(read(d)["latentd_requests_running"] == 0, "no request is counted as running")
 
 
 if __name__ == "__main__":

@@ -90,9 +90,11 @@ def main():
             check(wait_until(lambda: not running(d, id), 1200), "the job ends")
             job_alone, seconds_alone = adapter(d, id, state)
             r = d.request("DELETE", "/loras/mixed")
-            check(r.status == 204, f"the name is free again: {r.status} {r.body[:300]}")
+            check(r.status == 204,
+                  f"the adapter's name can be used again: {r.status} {r.body[:300]}")
             id, answers = start(d), []
-            check(wait_until(lambda: d.get("/jobs/" + id).json()["state"] == "running", 60), "it runs")
+            check(wait_until(lambda: d.get("/jobs/" + id).json()["state"] == "running", 60),
+                  "the job runs")
             while len(answers) < options.requests and running(d, id):
                 time.sleep(draw.uniform(0.2, 1.5) * usual)
                 answer = Answer(d)

@@ -63,7 +63,8 @@ class Models(Daemon):
 
     def over(self, name, state="done"):
         """Waits until the switch ends. Checks its name and state."""
-        check(wait_until(lambda: self.models()["switch"]["state"] in ("done", "failed")), "a switch ends")
+        check(wait_until(lambda: self.models()["switch"]["state"] in ("done", "failed")),
+              "the switch ends")
         s = self.models()["switch"]
         check(s["name"] == name and s["state"] == state, f"{s}")
         return s
@@ -81,12 +82,16 @@ def names(d):
     expected = {FAST, SLOW, BROKEN, FAILS, "deep/er/fake", "fake-file", BROKEN + ".safetensors", "fake-out",
                 "fake-link", "fake-in", "fake-leaks"}
     check(set(listed) == expected, f"names: {sorted(listed)}")
-    check(told["current"] == FAST and listed[FAST]["current"] and not listed[SLOW]["current"], "the current one")
+    check(told["current"] == FAST and listed[FAST]["current"] and not listed[SLOW]["current"],
+          "the loaded checkpoint is marked as current")
     check(told["can_switch"] and told["switch"] is None, f"{told}")
-    check(listed[FAST]["bytes"] == 100 and listed["fake-file"]["bytes"] == 7, "bytes of weight files")
-    check(listed["fake-file"]["layout"] == "single_file" and listed[FAST]["layout"] == "diffusers", "layouts")
+    check(listed[FAST]["bytes"] == 100 and listed["fake-file"]["bytes"] == 7,
+          "the list shows the bytes of the weight files")
+    check(listed["fake-file"]["layout"] == "single_file" and listed[FAST]["layout"] == "diffusers",
+          "the list shows each checkpoint's layout")
     out = {n for n, m in listed.items() if m["error"]}
-    check(out == {"fake-out", "fake-link", "fake-leaks"}, f"what leads out: {out}")
+    check(out == {"fake-out", "fake-link", "fake-leaks"},
+          f"links that lead out of the folder are refused: {out}")
     check(d.get("/info").json()["model"]["name"] == FAST, "GET /info has the name")
 
 
@@ -114,16 +119,19 @@ def wrong_ones(d):
     refused(d.put("[]"), 400, "JSON object")
     refused(d.put("{"), 400, "the body")
     refused(d.request("PUT", "/model?x=1", "{}", JSON), 400, "no query", "query")
-    check(d.request("POST", "/model", "{}", JSON).status == 405, "PUT only")
-    check(d.put({"name": FAST}).status == 200, "the current one is there already")
+    check(d.request("POST", "/model", "{}", JSON).status == 405, "POST /model is a 405")
+    check(d.put({"name": FAST}).status == 200,
+          "a switch to the current checkpoint is answered at once")
     refused(d.put({"name": BROKEN}), 400, "a tensor is missing")
     s = d.models()["switch"]
     check(s["state"] == "failed" and "a tensor is missing" in s["error"]["message"], f"{s}")
-    check(d.generate({"prompt": "a"}).json()["model"] == FAST, "and the old one serves")
+    check(d.generate({"prompt": "a"}).json()["model"] == FAST,
+          "the old checkpoint serves after a failed switch")
 
 
 def named_in_a_request(d):
-    check(d.generate({"prompt": "a", "model": FAST}).status == 200, "the one that is there")
+    check(d.generate({"prompt": "a", "model": FAST}).status == 200,
+          "a request may name the current checkpoint")
     refused(d.generate({"prompt": "a", "model": SLOW}), 400, "PUT /model", "model")
     refused(d.generate({"prompt": "a", "model": 3}), 400, "a string", "model")
 
@@ -139,37 +147,44 @@ def while_it_draws(d):
     long, during, answers = [], [], []
     drawing = threading.Thread(target=draws_on, args=(d, 800, long))  # takes longer than the load
     drawing.start()
-    check(d.is_drawing(), "it draws")
+    check(d.is_drawing(), "the request is being drawn")
     r = d.put({"name": SLOW})
     s = r.json()["switch"]
     check(r.status == 202 and s["state"] == "loading" and not s["unloads_first"], f"{r.status} {r.body}")
     r = d.put({"name": SLOW})
-    check(r.status == 202, f"asked for twice: {r.status} {r.body}")
+    check(r.status == 202,
+          f"a repeated switch to the same checkpoint is accepted: {r.status} {r.body}")
     refused(d.put({"name": "fake-file"}), 409, SLOW)
     refused(d.generate({"prompt": "a", "model": SLOW}), 503, "is being loaded")
     check(d.get("/health/ready").status == 200, "ready while it loads")
     draws_on(d, 1, during)
-    check(during == [FAST], f"a request meanwhile is the old one's: {during}")
+    check(during == [FAST], f"a request during the switch is drawn by the old checkpoint: {during}")
     entry = {m["name"]: m for m in d.models()["models"]}
-    check(entry[SLOW]["loading"] and entry[FAST]["current"], "seen at GET /models")
+    check(entry[SLOW]["loading"] and entry[FAST]["current"], "GET /models shows the switch")
     d.over(SLOW)
     draws_on(d, 1, answers)
     drawing.join()
     check(answers == [SLOW] and long == [FAST], f"{answers} {long}")
     told = (d.get("/info").json()["model"]["name"], d.get("/sdapi/v1/options").json()["sd_model_checkpoint"],
             d.get("/v1/models").json()["data"][0]["id"])
-    check(told == (SLOW, SLOW, SLOW), f"all that name the model follow: {told}")
-    check(wait_until(lambda: "is unloaded" in d.read_log()), "the old one goes when its last request ended")
-    check(d.generate({"prompt": "a", "model": SLOW}).status == 200, "by name")
+    check(told == (SLOW, SLOW, SLOW),
+          f"all routes that name the current checkpoint name the new one: {told}")
+    check(wait_until(lambda: "is unloaded" in d.read_log()),
+          "the old checkpoint is unloaded when its last request has ended")
+    check(d.generate({"prompt": "a", "model": SLOW}).status == 200,
+          "a request may name the new checkpoint")
 
 
 def a_load_that_fails(d):
-    check(d.put({"name": FAILS}).status == 202, "its headers are right")
+    check(d.put({"name": FAILS}).status == 202,
+          "a switch to a checkpoint with valid headers is accepted")
     s = d.over(FAILS, "failed")
     check("cut short" in s["error"]["message"] and s["error"]["code"], f"{s}")
-    check(d.generate({"prompt": "a"}).json()["model"] == SLOW, "the old one serves on")
-    check(d.put({"name": "fake-in"}).status == 202 and d.over("fake-in"), "a link that stays inside")
-    check(d.put({"name": "fake-file"}).status == 404 or d.over("fake-file"), "a file")
+    check(d.generate({"prompt": "a"}).json()["model"] == SLOW, "the old checkpoint serves on")
+    check(d.put({"name": "fake-in"}).status == 202 and d.over("fake-in"),
+          "a checkpoint behind a link within the folder can be loaded")
+    check(d.put({"name": "fake-file"}).status == 404 or d.over("fake-file"),
+          "a checkpoint in a single file can be loaded, if it is listed")
 
 
 def without_a_root():
@@ -194,7 +209,7 @@ def from_outside():
 
 def told_to_stop():
     with Models() as d:
-        check(d.put({"name": SLOW}).status == 202, "a switch is under way when it stops")
+        check(d.put({"name": SLOW}).status == 202, "a switch is in progress when the daemon stops")
 
 
 with Models() as d:

@@ -89,36 +89,43 @@ prepare("strict", -2)
 prepare("lax", 2)
 prepare("none", None)
 with serve("strict", "--model-root", folder, "--safety-checker", "on") as d:
-    check(drawn(d) == [(True, True)] * 2, "flagged and black")
-    check(as_openai(d) == [(True, True)], "to OpenAI's clients too")
-    check(d.get("/info").json()["model"]["safety_checker"], "GET /info says that there is one")
+    check(drawn(d) == [(True, True)] * 2, "flagged pictures are black")
+    check(as_openai(d) == [(True, True)], "OpenAI's clients get the flag and a black picture")
+    check(d.get("/info").json()["model"]["safety_checker"], "GET /info shows the safety checker")
     latent = images(d, output="latent")
     check(latent[0]["nsfw"] is None, "latents are not checked")
     r = d.generate(DRAW, {"Accept": "image/png"})
-    check(r.status == 200 and is_black(r.body) and r.headers.get("x-nsfw") == "true", f"a picture alone: {r.headers}")
+    check(r.status == 200 and is_black(r.body) and r.headers.get("x-nsfw") == "true",
+          f"a plain picture answer is black and has the flag in a header: {r.headers}")
     r = d.request("POST", "/hf", '{"inputs": "a", "parameters": {"num_inference_steps": 2, "seed": 7}}',
                   {**JSON, "Accept": "image/png"})
-    check(is_black(r.body) and r.headers.get("x-nsfw") == "true", f"as Hugging Face: {r.status} {r.headers}")
+    check(is_black(r.body) and r.headers.get("x-nsfw") == "true",
+          f"Hugging Face's route answers a black picture with the flag: {r.status} {r.headers}")
     r = d.request("PUT", "/model", '{"name": "none"}', JSON)
     check(r.status == 404 and "no safety checker" in r.error()["message"], f"{r.status} {r.body}")
-    check(d.request("PUT", "/model", '{"name": "lax"}', JSON).status == 202, "another one with one")
-    check(wait_until(lambda: d.get("/models").json()["current"] == "lax", 60), "it comes")
-    check(drawn(d) == [(False, False)] * 2, "not flagged")
+    check(d.request("PUT", "/model", '{"name": "lax"}', JSON).status == 202,
+          "a switch to a checkpoint with a safety checker is accepted")
+    check(wait_until(lambda: d.get("/models").json()["current"] == "lax", 60),
+          "the checkpoint is switched to")
+    check(drawn(d) == [(False, False)] * 2, "a checker with high thresholds flags nothing")
 with serve("strict", "--safety-checker", "off") as d:
-    check(drawn(d) == [(None, False)] * 2, "off: nobody looks")
-    check(as_openai(d) == [(None, False)], "nor for OpenAI's clients")
+    check(drawn(d) == [(None, False)] * 2, "--safety-checker off checks nothing")
+    check(as_openai(d) == [(None, False)], "OpenAI's clients get no flag either")
 with serve("none") as d:
-    check(drawn(d) == [(None, False)] * 2, "auto, and the checkpoint has none")
-    check(not d.get("/info").json()["model"]["safety_checker"], "GET /info says so")
-check("no safety checker" in fails("none", "--safety-checker", "on"), "on, and there is none")
+    check(drawn(d) == [(None, False)] * 2,
+          "--safety-checker auto checks nothing if the checkpoint has no checker")
+    check(not d.get("/info").json()["model"]["safety_checker"], "GET /info shows no safety checker")
+check("no safety checker" in fails("none", "--safety-checker", "on"),
+      "--safety-checker on needs a checker")
 os.truncate(folder + "/lax/safety_checker/model.safetensors", 20000)
-check("--safety-checker off" in fails("lax"), "a damaged one says what draws without")
+check("--safety-checker off" in fails("lax"),
+      "the error of a damaged checker names the option to draw without it")
 os.remove(folder + "/strict/feature_extractor/preprocessor_config.json")
-check("preprocessor_config.json" in fails("strict"), "a missing file is named")
+check("preprocessor_config.json" in fails("strict"), "the error names the missing file")
 out = folder + "/out.png"
 prepare("again", -2)
 subprocess.run([executable, "generate", "--model", folder + "/again", "--prompt", "a boat", "--steps", "1", "-q", "-o",
                 out], check=True)
-check(is_black(open(out, "rb").read()), "the command line's is black as well")
+check(is_black(open(out, "rb").read()), "latentd generate writes a black picture too")
 shutil.rmtree(folder)
 done()

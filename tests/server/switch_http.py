@@ -33,7 +33,8 @@ def switch(d, name, state="done"):
     r = d.request("PUT", "/model", json.dumps({"name": name}), JSON)
     check(r.status == 202, f"{name}: {r.status} {r.body[:300]}")
     told = r.json()["switch"]
-    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] in ("done", "failed"), 60), "an end")
+    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] in ("done", "failed"), 60),
+          "the switch ends")
     check(d.get("/models").json()["switch"]["state"] == state, f"{d.get('/models').body}")
     return told
 
@@ -74,13 +75,15 @@ def to_and_fro():
         others = [threading.Thread(target=drawn_meanwhile, args=(d, stop, wrong)) for _ in range(2)]
         for t in others:
             t.start()
-        check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "with an adapter before")
+        check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]),
+              "the adapter works before the switch")
         sizes = []
         for name in ("more/merged", "plain") * 3:
-            check(not switch(d, name)["unloads_first"], "both fit")
-            check(d.get("/health/ready").status == 200, "ready")
-            check(latents(d) == (name, truth[name][0]), f"{name} as if it were alone")
-            check(latents(d, loras=SNOW) == (name, truth[name][1]), f"{name} with an adapter")
+            check(not switch(d, name)["unloads_first"], "both checkpoints fit into memory together")
+            check(d.get("/health/ready").status == 200, "the daemon is ready after the switch")
+            check(latents(d) == (name, truth[name][0]), f"{name} draws as in a daemon of its own")
+            check(latents(d, loras=SNOW) == (name, truth[name][1]),
+                  f"{name} with the adapter draws as in a daemon of its own")
             snow = d.get("/loras/snow").json()
             check(snow["state"] == "loaded" and snow["matched"] > 0 and not snow["unmatched"], f"{snow}")
             sizes.append(d.rss_kb())
@@ -89,10 +92,12 @@ def to_and_fro():
             t.join()
         check(not wrong, f"{len(wrong)} requests beside it were wrong: {wrong[:3]}")
         print(f"resident after each switch: {[s >> 10 for s in sizes]} MiB")
-        check("error" not in d.get("/loras/snow").json() or d.get("/loras/snow").json()["error"] is None, "no error")
+        check("error" not in d.get("/loras/snow").json() or d.get("/loras/snow").json()["error"] is None,
+              "the adapter has no error after the switch")
         r = d.request("PUT", "/model", '{"name": "cut"}', JSON)
         check(r.status == 400 and "diffusion_pytorch_model.safetensors" in r.error()["message"], f"{r.status} {r.body}")
-        check(latents(d) == ("plain", truth["plain"][0]), "a broken one leaves the old one there")
+        check(latents(d) == ("plain", truth["plain"][0]),
+              "after a switch to a broken checkpoint the old one draws")
 
 
 def writable_memory(d):
@@ -110,13 +115,14 @@ def ask_without_room(d):
     slow = []
     drawing = threading.Thread(target=lambda: slow.append(latents(d, num_inference_steps=40)))
     drawing.start()
-    check(d.is_drawing(), "it draws")
+    check(d.is_drawing(), "the request is being drawn")
     limit(d, 24 << 20)
     r = d.request("PUT", "/model", '{"name": "more/merged"}', JSON)
     limit(d, 1 << 32)  # generous: released heap pages still count
     told = r.json()["switch"]
     check(r.status == 202 and told["unloads_first"] and told["state"] == "draining" and
-          told["needed_bytes"] > told["available_bytes"], f"it says so before: {r.status} {r.body[:300]}")
+          told["needed_bytes"] > told["available_bytes"],
+          f"the answer says that the old checkpoint is unloaded first: {r.status} {r.body[:300]}")
     print(f"{told['needed_bytes'] >> 20} MiB needed, {told['available_bytes'] >> 20} MiB available")
     return drawing, slow
 
@@ -124,17 +130,22 @@ def ask_without_room(d):
 def old_goes_first(d):
     """From the PUT until the new checkpoint is loaded, the daemon accepts no requests. It
     finishes those accepted before."""
-    check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "before")
+    check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]),
+          "the old checkpoint draws with the adapter before the switch")
     drawing, slow = ask_without_room(d)
-    check(d.get("/health/ready").status == 503 and d.generate(DRAW).status == 503, "no request is taken meanwhile")
+    check(d.get("/health/ready").status == 503 and d.generate(DRAW).status == 503,
+          "no request is accepted during the switch")
     drawing.join()
-    check(slow[0] and slow[0][0] == "plain", "what was accepted before is finished")
-    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] == "done", 60), "it gets there")
+    check(slow[0] and slow[0][0] == "plain",
+          "a request that was accepted before the switch is finished")
+    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] == "done", 60),
+          "the switch succeeds")
     log = d.read_log()
     gone, there = log.find("the model plain is unloaded"), log.find("drawing with more/merged")
-    check(0 < gone < there, "the old one was gone first")
-    check(latents(d) == ("more/merged", truth["more/merged"][0]), "the new one draws")
-    check(latents(d, loras=SNOW) == ("more/merged", truth["more/merged"][1]), "with an adapter")
+    check(0 < gone < there, "the old checkpoint is unloaded before the new one is loaded")
+    check(latents(d) == ("more/merged", truth["more/merged"][0]), "the new checkpoint draws")
+    check(latents(d, loras=SNOW) == ("more/merged", truth["more/merged"][1]),
+          "the new checkpoint draws with the adapter")
 
 
 def old_comes_back(d):
@@ -144,16 +155,20 @@ def old_comes_back(d):
     drawing, slow = ask_without_room(d)
     os.rename(root + "/more/merged/unet", root + "/more/merged/away")
     drawing.join()
-    check(slow[0] and slow[0][0] == "plain", "what was accepted before is finished")
-    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] == "failed", 60), "it fails")
+    check(slow[0] and slow[0][0] == "plain",
+          "a request that was accepted before the switch is finished")
+    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] == "failed", 60),
+          "the switch fails")
     os.rename(root + "/more/merged/away", root + "/more/merged/unet")
     error = d.get("/models").json()["switch"]["error"]
     check("unet" in error["message"], f"{error}")
     log = d.read_log()
-    check(0 < log.find("the model plain is unloaded") < log.find("loading " + root + "/plain again"), "it was gone")
-    check(d.get("/health/ready").status == 200, "and is there")
-    check(latents(d) == ("plain", truth["plain"][0]), "as before")
-    check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "with an adapter")
+    check(0 < log.find("the model plain is unloaded") < log.find("loading " + root + "/plain again"),
+          "the old checkpoint was unloaded and is loaded again")
+    check(d.get("/health/ready").status == 200, "the daemon is ready after the failed switch")
+    check(latents(d) == ("plain", truth["plain"][0]), "the old checkpoint draws as before")
+    check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]),
+          "the old checkpoint draws with the adapter as before")
 
 
 def with_little_memory(use):
@@ -165,7 +180,8 @@ def with_little_memory(use):
 
 prepare()
 truth = {name: alone(name) for name in ("plain", "more/merged")}
-check(truth["plain"][0] != truth["more/merged"][0] and truth["plain"][0] != truth["plain"][1], "four pictures")
+check(truth["plain"][0] != truth["more/merged"][0] and truth["plain"][0] != truth["plain"][1],
+      "checkpoints and adapter draw different pictures")
 to_and_fro()
 with_little_memory(old_goes_first)
 with_little_memory(old_comes_back)

@@ -50,16 +50,16 @@ def every_thread_is_in_the_table(d, names):
     for seed in range(20):
         r = d.generate({"prompt": "a", "width": 64, "height": 64, "num_inference_steps": 12, "scheduler": "dpmpp_sde",
                         "seed": seed})
-        check(r.status == 200, f"drawn: {r.status}")
+        check(r.status == 200, f"a picture is drawn: {r.status}")
         if "Brownian" in seen:
             break
     stop.set()
     looking.join()
     print(f"seen: {', '.join(sorted(seen))}")
     for name in sorted(seen - set(names)):
-        check(False, f"{name} is not in the table")
+        check(False, f"the thread {name} is not in the table of docs/architecture.md")
     for name in sorted(name for name in names if names[name] or name == "Brownian"):
-        check(name in seen, f"{name} runs")
+        check(name in seen, f"the thread {name} of the table runs")
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -44,17 +44,21 @@ def with_plenty(tiling):
 def with_little(most, tiles, whole):
     with serve() as d:
         limit(d, most)
-        check(draw(d, "auto") == (True, tiles), "in tiles by itself, as if asked to")
+        check(draw(d, "auto") == (True, tiles),
+              "with little memory `auto` decodes in tiles, with the same picture as `on`")
         check("a 512x512 picture in tiles: " in d.read_log(), "the log says why")
         r = d.generate({**DRAW, "vae_tiling": "off"})
-        check(r.status == 507, f"never in tiles: {r.status} {r.body[:300]}")
+        check(r.status == 507,
+              f"with `off` the picture is a 507, not decoded in tiles: {r.status} {r.body[:300]}")
         limit(d, resource.RLIM_INFINITY)
-        check(draw(d, "auto") == (False, whole), "whole again")
+        check(draw(d, "auto") == (False, whole),
+              "with enough memory `auto` decodes the picture whole")
 
 
 tiles, tiles_take = with_plenty("on")
 whole, whole_takes = with_plenty("off")
 print(f"{tiles_take >> 20} MiB in tiles, {whole_takes >> 20} MiB whole")
-check(tiles != whole and tiles_take + (32 << 20) < whole_takes, "two pictures, and less memory for the one")
+check(tiles != whole and tiles_take + (32 << 20) < whole_takes,
+      "decoding in tiles gives another picture and needs over 32 MiB less")
 with_little((tiles_take + whole_takes) // 2, tiles, whole)
 done()

@@ -52,12 +52,13 @@ class Trainer(Daemon):
 
     def start(self, **fields):
         r = self.train(**fields)
-        check(r.status == 202, f"accepted: {r.status} {r.body[:300]}")
+        check(r.status == 202, f"the job is accepted: {r.status} {r.body[:300]}")
         return r.json()["id"]
 
     def forget(self, name="stripes"):
         """Deletes the adapter, so that another job can use its name."""
-        check(self.request("DELETE", "/loras/" + name).status in (200, 204), f"{name} is free")
+        check(self.request("DELETE", "/loras/" + name).status in (200, 204),
+              f"the adapter {name} is deleted")
 
     def kill(self):
         """Kills the daemon with SIGKILL; its state folder stays for another one."""
@@ -78,12 +79,12 @@ class Trainer(Daemon):
 
     def picture(self, **fields):
         r = self.generate({**DRAW, **fields}, {"Accept": "image/png"})
-        check(r.status == 200, f"drawn: {r.status} {r.body[:200]}")
+        check(r.status == 200, f"the picture is drawn: {r.status} {r.body[:200]}")
         return r.body
 
     def latents(self, **fields):
         r = self.generate({**DRAW, "output": "latent", **fields})
-        check(r.status == 200, f"drawn: {r.status} {r.body[:200]}")
+        check(r.status == 200, f"the latents are drawn: {r.status} {r.body[:200]}")
         return r.json()["images"][0]["b64_latent"]
 
     def file(self, id, name="stripes"):

@@ -37,8 +37,8 @@ static float see(
     return sigma;
 }
 
-/* Adds the step's evaluations, as many as its order. h: its length. s: the parts of it after which
- * the second and the third evaluation are. */
+/* Adds the step's evaluations, as many as its order. h: its length. s: the parts of h after which
+ * the second and the third evaluation are made. */
 static void add_step(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     const struct noise_schedule *schedule, const struct fast_step *step) {
     static const float parts[][2] = { { 0 }, { 0 }, { 1 / 2.0f }, { 1 / 3.0f, 2 / 3.0f } };

@@ -83,7 +83,7 @@ const struct scheduler_class scheduler_heun = {
 /* From RESTART_MIN_STEPS on, a run takes Karras' levels. When it has come down to the one nearest
  * to RESTART_LOW, fresh noise takes it up again to the one nearest to RESTART_HIGH. */
 #define RESTART_MIN_STEPS 20
-#define RESTART_TWICE_STEPS 36 /* from here on twice, before once */
+#define RESTART_TWICE_STEPS 36 /* runs of at least as many steps go up twice, shorter ones once */
 #define RESTART_LOW 0.1f
 #define RESTART_HIGH 2.0f
 
@@ -188,6 +188,6 @@ const struct scheduler_class scheduler_restart = {
         SIGMA_SPACING_OPTION,
         SIGMA_SCHEDULE_OPTIONS,
     },
-    .counted = 2, /* as AUTOMATIC1111 does, whose run has about as many */
+    .counted = 2, /* as AUTOMATIC1111 counts, whose run has about 2 evaluations per step */
     .fill = fill_restart,
 };

@@ -284,8 +284,9 @@ static void wrong_results_show(void) {
     for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++) {
         const int with = spoilt(kernels[i].kernel, 1, 10),
                   without = spoilt(kernels[i].kernel, 0, 10);
-        CHECK(with == 0 && without == 10, "%s: wrong in %d of 10 runs with it, %d without",
-            kernels[i].name, with, without);
+        CHECK(with == 0 && without == 10,
+            "%s: the right kernel is wrong in %d of 10 runs, the faulty one in %d", kernels[i].name,
+            with, without);
     }
 }
 

@@ -287,7 +287,7 @@ static void right_kernels_pass(void) {
     float *out = run_product<NOTHING>(), *unheld = run_product<NO_LAST_HOLD>();
     for (int i = 0; i < 128 * N / 2; i++) {
         CHECK(out[i] == 16.0f, "sum %d: %g", i, out[i]);
-        CHECK(isnan(unheld[i]), "sum %d is there without wgmma_hold: %g", i, unheld[i]);
+        CHECK(isnan(unheld[i]), "sum %d can be read without wgmma_hold: %g", i, unheld[i]);
     }
     const float *turns = run_turns<IN_TURN>();
     for (int i = 0; i < 256; i++)
@@ -350,7 +350,7 @@ static void wrong_tensor_maps_are_refused(void) {
     for (const auto &w : wrong) {
         struct tensor t = right;
         w.spoil(t);
-        CHECK(!encodes(t), "a tensor map with %s is taken", w.what);
+        CHECK(!encodes(t), "a tensor map with %s is accepted", w.what);
     }
 }
 

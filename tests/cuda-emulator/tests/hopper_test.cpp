@@ -51,7 +51,7 @@ static void check_product(__half *a, __half *b, int terms, int next_k, int colum
             CHECK(sum == c[i * columns + j], "%d %d: %g, not %g", i, j, c[i * columns + j], sum);
         }
     for (int i = 0; i < 128; i++)
-        CHECK(isnan(early[i]), "the sum %g is there before wgmma_wait", early[i]);
+        CHECK(isnan(early[i]), "the sum %g can be read before wgmma_wait", early[i]);
     cudaFree(a);
     cudaFree(b);
     cudaFree(c);
@@ -198,7 +198,7 @@ static void boxes_are_zero_outside(void) {
         const float expected = inside ? (float)x[((h + row) * w + column) * c + channel] : 0.0f;
         CHECK((float)out[i] == expected, "%d: %g, not %g", i, (float)out[i], expected);
     }
-    CHECK(isnan(*early), "%g is there before the barrier", *early);
+    CHECK(isnan(*early), "%g can be read before the barrier", *early);
     cudaFree(x);
     cudaFree(out);
     cudaFree(early);

@@ -40,7 +40,7 @@ static void streams_run_when_waited_for(void) {
     OK(cudaMemsetAsync(x, 0, 16, a));
     OK(add(a, x, 5));
     OK(cudaMemcpyAsync(host, x, 16, cudaMemcpyDeviceToHost, a));
-    CHECK(host[0] == -1, "%d has arrived before it was waited for", host[0]);
+    CHECK(host[0] == -1, "the copy of %d has arrived before it was waited for", host[0]);
     OK(cudaStreamSynchronize(a));
     CHECK(host[0] == 5 && host[3] == 5, "%d", host[0]);
 

@@ -292,7 +292,7 @@ static void copies_arrive_when_waited_for(void) {
         if (emulator_capability() >= 80)
             CHECK(isnan(early[t]), "%g has arrived before it was waited for", early[t]);
         else
-            CHECK(early[t] == x[32 + 4 * t], "a plain copy");
+            CHECK(early[t] == x[32 + 4 * t], "a plain copy has not arrived at once");
     }
     cudaFree(x);
     cudaFree(sum);

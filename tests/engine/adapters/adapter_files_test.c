@@ -64,7 +64,7 @@ static void rescan(struct adapters_scan *scan) {
 static void begin(void) {
     struct adapters_scan scan;
     file_remove_tree(AT_FDCWD, rig.loras);
-    CHECK(mkdir(rig.loras, 0755) == 0, "no folder");
+    CHECK(mkdir(rig.loras, 0755) == 0, "cannot make the folder");
     rig_open(&rig, 0, false);
     rig_put(&rig, "a", RIG_LORA, 4, "to_", 1);
     rescan(&scan);
@@ -78,7 +78,7 @@ static const char *const ordinary_names[] = { "my lora", "add_detail(v1.0)", "a+
 static void make_folder(const char *name) {
     char path[160];
     snprintf(path, sizeof(path), "%s/%s", rig.loras, name);
-    CHECK(mkdir(path, 0755) == 0, "no folder %s", path);
+    CHECK(mkdir(path, 0755) == 0, "cannot make the folder %s", path);
 }
 
 static bool folder_exists(const char *name) {
@@ -105,7 +105,8 @@ static void ordinary_names_can_be_used(void) {
         const char *name = ordinary_names[i];
         CHECK(resolves(name), "%s: %s", name, err.message);
         float *it = with(name);
-        CHECK(!before || !same_bits(it, before), "%s draws as the one before it", name);
+        CHECK(!before || !same_bits(it, before), "%s computes the same as the adapter before it",
+            name);
         free(before);
         before = it;
     }
@@ -115,14 +116,15 @@ static void ordinary_names_can_be_used(void) {
         const char *name = ordinary_names[i];
         CHECK(upload(name, other), "%s: %s", name, err.message);
         float *it = with(name);
-        CHECK(!sent || same_bits(it, sent), "%s is not what was sent", name);
+        CHECK(!sent || same_bits(it, sent), "%s computes something else than the uploaded file",
+            name);
         free(sent);
         sent = it;
         CHECK(adapters_delete(rig.adapters, name, &err), "%s: %s", name, err.message);
-        CHECK(access(rig_path(&rig, name), F_OK) != 0, "the file of %s is there", name);
+        CHECK(access(rig_path(&rig, name), F_OK) != 0, "the deleted file of %s still exists", name);
     }
     free(sent);
-    CHECK(!folder_exists("sub"), "an empty folder stays");
+    CHECK(!folder_exists("sub"), "the subfolder is not removed with its last file");
     printf("%d names: scanned, used, replaced and deleted\n", count);
 }
 
@@ -146,7 +148,7 @@ static void a_last_part_is_enough_if_only_one_has_it(void) {
     rig_put(&rig, "sub/insub", RIG_LORA, 2, "to_", 51);
     rescan(&scan);
     float *whole = with("sub/insub"), *stem = with("insub");
-    CHECK(same_bits(whole, stem), "insub is not sub/insub");
+    CHECK(same_bits(whole, stem), "the last part insub does not stand for sub/insub");
     struct adapter_info info = info_of("sub/insub");
     CHECK_STRING(info.name + info.short_name, "insub");
     adapter_info_finish(&info);
@@ -154,14 +156,16 @@ static void a_last_part_is_enough_if_only_one_has_it(void) {
     CHECK_STRING(found, "sub/insub");
     const struct lora_choice both[] = { { "insub", 1, 1 }, { "sub/insub", 1, 1 } };
     struct adapter_set *set = NULL;
-    CHECK(!adapters_resolve(rig.adapters, both, 2, true, &set, &err), "one adapter twice");
+    CHECK(!adapters_resolve(rig.adapters, both, 2, true, &set, &err),
+        "one adapter under two of its names is accepted twice");
     CHECK_STRING(err.param, "loras[1].name");
     make_folder("other");
     rig_put(&rig, "other/insub", RIG_LORA, 2, "to_", 52);
     rescan(&scan);
-    CHECK(!resolves("insub"), "two are meant");
+    CHECK(!resolves("insub"), "a last part that two adapters share is accepted");
     CHECK_STRING(err.allowed, "one of other/insub, sub/insub");
-    CHECK(!adapters_find(rig.adapters, "insub", name, &err), "two are found");
+    CHECK(!adapters_find(rig.adapters, "insub", name, &err),
+        "a last part that two adapters share is found");
     CHECK_CONTAINS(err.message, "several");
     info = info_of("sub/insub");
     CHECK_STRING(info.name + info.short_name, "sub/insub");
@@ -169,7 +173,8 @@ static void a_last_part_is_enough_if_only_one_has_it(void) {
     rig_put(&rig, "insub", RIG_LORA, 2, "to_", 53);
     rescan(&scan);
     float *alone = with("insub");
-    CHECK(!same_bits(alone, whole), "the whole name goes before a last part");
+    CHECK(!same_bits(alone, whole),
+        "a last part is used although an adapter has it as its whole name");
     static const char *const names[] = { "insub", "sub/insub", "other/insub" };
     for (int i = 0; i < 3; i++)
         CHECK(adapters_delete(rig.adapters, names[i], &err), "%s", err.message);
@@ -178,7 +183,7 @@ static void a_last_part_is_enough_if_only_one_has_it(void) {
     free(alone);
 }
 
-/* Names that a file system may take for one, as case and Unicode's forms are. */
+/* Pairs of names that a file system may take for one, because of case or of Unicode's forms. */
 static void alike_names_are_told_apart_or_refused(void) {
     static const struct {
         const char *there, *sent;
@@ -205,17 +210,19 @@ static void alike_names_are_told_apart_or_refused(void) {
         CHECK(adapters_delete(rig.adapters, rows[i].sent, &err), "%s", err.message);
     }
     printf("%zu pairs of names that fold to one are refused\n", sizeof(rows) / sizeof(rows[0]));
-    /* Those that are in the folder are two, unless the file system itself folds names. */
+    /* Two existing files with such names are two adapters, unless the file system folds names
+     * itself. */
     rig_put(&rig, "both", RIG_LORA, 2, "to_", 61);
     rig_put(&rig, "BOTH", RIG_LORA, 2, "to_", 62);
     rescan(&scan);
     CHECK(scan.added == 1 || scan.added == 2, "%d added", scan.added);
     if (scan.added == 2) {
         float *small = with("both"), *large = with("BOTH");
-        CHECK(!same_bits(small, large), "two files are told apart");
-        CHECK(upload("both", other), "each can be replaced: %s", err.message);
+        CHECK(!same_bits(small, large),
+            "two files whose names differ only in case are taken for one");
+        CHECK(upload("both", other), "cannot replace one of the two files: %s", err.message);
         float *same = with("BOTH");
-        CHECK(same_bits(same, large), "BOTH stays what it was");
+        CHECK(same_bits(same, large), "replacing \"both\" changed \"BOTH\"");
         free(small);
         free(large);
         free(same);
@@ -232,9 +239,9 @@ static void folders_lead_nowhere_else(void) {
     rig_write(&rig, outside, RIG_LORA, 4, "to_", 31);
     make_folder("sub");
     snprintf(link, sizeof(link), "%s/sub/loop", rig.loras);
-    CHECK(symlink(".", link) == 0, "no link");
+    CHECK(symlink(".", link) == 0, "cannot make a link");
     snprintf(link, sizeof(link), "%s/out", rig.loras);
-    CHECK(symlink(rig.root, link) == 0, "no link");
+    CHECK(symlink(rig.root, link) == 0, "cannot make a link");
     make_folder(".hidden");
     rig_put(&rig, ".hidden/x", RIG_LORA, 2, "to_", 41);
     rig_put(&rig, "sub/in", RIG_LORA, 2, "to_", 42);
@@ -254,14 +261,16 @@ static void folders_lead_nowhere_else(void) {
     for (int i = 0; i < 4; i++) {
         CHECK(!resolves(names[i]), "%s resolves", names[i]);
         CHECK(!adapters_load(rig.adapters, names[i], NULL, &err), "%s loads", names[i]);
-        CHECK(!upload(names[i], outside) && err.code == ERROR_INVALID, "%s is kept", names[i]);
+        CHECK(!upload(names[i], outside) && err.code == ERROR_INVALID,
+            "an upload with the name %s is accepted", names[i]);
         CHECK(!adapters_delete(rig.adapters, names[i], &err), "%s is deleted", names[i]);
     }
     /* A folder is replaced by a link between the scan and the removal. */
     char aside[160], sub[160];
     snprintf(aside, sizeof(aside), "%s/aside", rig.root);
     snprintf(sub, sizeof(sub), "%s/sub", rig.loras);
-    CHECK(rename(sub, aside) == 0 && symlink(aside, sub) == 0, "no link");
+    CHECK(
+        rename(sub, aside) == 0 && symlink(aside, sub) == 0, "cannot replace the folder by a link");
     CHECK(adapters_delete(rig.adapters, "sub/in", &err), "%s", err.message);
     strcat(aside, "/in.safetensors");
     CHECK(access(aside, F_OK) == 0, "a file outside the folder was removed");
@@ -340,7 +349,8 @@ static void only_headers_are_read_at_the_start(void) {
     const long long read = bytes_read() - bytes_before;
     printf("%d files: %ld pages faulted in, %lld bytes read by calls\n", scan.added, faulted, read);
     CHECK(scan.added == FILES && scan.failed == 0, "%d added, %d failed", scan.added, scan.failed);
-    CHECK(faulted < FILES * FAULTS && read < (long long)FILES * BYTES, "tensors are read");
+    CHECK(faulted < FILES * FAULTS && read < (long long)FILES * BYTES,
+        "scanning the files reads their tensors");
     for (int i = 0; i < FILES; i++) {
         snprintf(name, sizeof(name), "many/n%03d", i);
         unlink(rig_path(&rig, name));

@@ -85,13 +85,14 @@ static void sets_leave_no_trace(void) {
     begin(0, false);
     const uint64_t before = checksum();
     float *base = rig_run(&rig, NULL);
-    CHECK(same_bits(base, base + rig.outputs), "two rows of the base differ");
+    CHECK(same_bits(base, base + rig.outputs), "two rows without adapters differ");
     float *a = with("a", 0.7, NULL, 0), *ab = with("a", 0.7, "b", -0.3);
     static const char *const kinds[] = { "b", "loha", "full", "text", "norms" };
     for (int i = 0; i < 5; i++) {
         struct adapter_set *set = rig_set(&rig, kinds[i], 1, NULL, 0);
         float *rows = rig_run(&rig, set), *again = rig_run(&rig, set);
-        CHECK(same_bits(rows, base), "%s: the row beside it is not the base's", kinds[i]);
+        CHECK(same_bits(rows, base), "%s: the row without adapters beside it differs from the base",
+            kinds[i]);
         CHECK(same_bits(rows + rig.outputs, again + rig.outputs), "%s: twice", kinds[i]);
         CHECK(!same_bits(rows + rig.outputs, base), "%s changes nothing", kinds[i]);
         printf("%s at 1 changes the outputs by %.2g of their norm\n", kinds[i],
@@ -100,12 +101,13 @@ static void sets_leave_no_trace(void) {
         free(rows);
         free(again);
         float *a_again = with("a", 0.7, NULL, 0);
-        CHECK(same_bits(a, a_again), "a after %s is not a", kinds[i]);
+        CHECK(
+            same_bits(a, a_again), "adapter a computes something else after %s was used", kinds[i]);
         free(a_again);
     }
     float *ba = with("b", -0.3, "a", 0.7), *off = with("a", 0, "loha", 0);
-    CHECK(same_bits(ab, ba), "the order of names in the request changes bits");
-    CHECK(same_bits(off, base), "weights of 0 are not the base");
+    CHECK(same_bits(ab, ba), "the order of adapters in a request changes bits");
+    CHECK(same_bits(off, base), "adapters at weight 0 change the result");
     CHECK(!same_bits(ab, a), "b at -0.3 changes nothing");
     const uint64_t after = checksum();
     CHECK(before == after && before != 0, "checksum %llx, then %llx", (unsigned long long)before,
@@ -161,13 +163,13 @@ static void checksum_sees_a_change(void) {
     fwrite(&changed, 4, 1, f);
     fclose(f);
     rig_open(&rig, 0, false);
-    CHECK(checksum() != before, "one number of the base changed unseen");
+    CHECK(checksum() != before, "the checksum does not change with a number of the base");
     f = fopen(path, "r+b");
     fseek(f, -4, SEEK_END);
     fwrite(&last, 4, 1, f);
     fclose(f);
     rig_open(&rig, 0, false);
-    CHECK(checksum() == before, "the same base has another checksum");
+    CHECK(checksum() == before, "the checksum of the same base has changed");
 }
 
 static void merged_agrees_with_unmerged(void) {
@@ -205,13 +207,14 @@ static void text_keys_tell_sets_apart(void) {
         rig_set(&rig, "text", 1, "full", 1) };
     CHECK(adapter_set_text_key(NULL) == 0 && adapter_set_text_key(sets[0]) == 0 &&
               adapter_set_text_key(sets[4]) == 0,
-        "the base has a key");
+        "a set that does not change the text encoder has a text key");
     const uint64_t key = adapter_set_text_key(sets[1]);
-    CHECK(key != 0 && key != adapter_set_text_key(sets[2]), "0.5 and 1 have one key");
+    CHECK(key != 0 && key != adapter_set_text_key(sets[2]),
+        "weights 0.5 and 1 have the same text key");
     CHECK(key == adapter_set_text_key(sets[3]) && key == adapter_set_text_key(sets[5]),
-        "what the UNet gets changes the text's key");
+        "the UNet's weight changes the text key");
     CHECK(adapter_set_text_encoder(sets[0]) == NULL && adapter_set_unet(sets[1]) == NULL,
-        "an overlay for a model that is not changed");
+        "a set has an overlay for a model that it does not change");
     for (int i = 0; i < 6; i++)
         adapter_set_release(sets[i]);
     for (int i = 0; i < 1000; i++) { /* more keys than are kept */
@@ -230,12 +233,13 @@ static void files_come_change_and_go(void) {
     CHECK(info.state == ADAPTER_ON_DISK && info.has_summary && info.summary.unet_modules > 0,
         "a: state %s", adapter_state_name(info.state));
     adapter_info_finish(&info);
-    CHECK(would_wait("a", 1) && !would_wait("a", 0), "a is loaded before anyone asked");
+    CHECK(would_wait("a", 1) && !would_wait("a", 0), "adapter a is loaded before it is used");
     float *first = with("a", 1, NULL, 0);
-    CHECK(!would_wait("a", 1) && !would_wait("a", 0.3), "a LoRA waits for its weights");
+    CHECK(!would_wait("a", 1) && !would_wait("a", 0.3),
+        "a loaded LoRA has to wait for copies of weights");
     CHECK(would_wait("loha", 1) && resolves("loha", 1) && !would_wait("loha", 1) &&
               would_wait("loha", 0.5),
-        "copies are made when they are asked for");
+        "copies for a LoHa are not made when it is used, or are used at another weight");
     info = info_of("a");
     CHECK(info.state == ADAPTER_LOADED && info.resident_bytes > 0 && info.matched > 0 &&
               info.unmatched_count == 0 && info.users == 0,
@@ -256,20 +260,21 @@ static void files_come_change_and_go(void) {
     CHECK(info.version > version && info.state == ADAPTER_LOADED, "version %llu after %llu",
         (unsigned long long)info.version, (unsigned long long)version);
     adapter_info_finish(&info);
-    CHECK(!resolves("b", 1), "b is gone");
+    CHECK(!resolves("b", 1), "the removed adapter b can be used");
     CHECK(err.code == ERROR_INVALID, "code %d", (int)err.code);
     CHECK_STRING(err.param, "loras[0].name");
     CHECK_CONTAINS(err.allowed, "one of a, full, loha, new, norms, text");
     float *second = with("a", 1, NULL, 0), *old = rig_run(&rig, held);
     CHECK(same_bits(old + rig.outputs, first), "a request lost the version it was admitted with");
-    CHECK(!same_bits(second, first), "the new file computes what the old one did");
+    CHECK(!same_bits(second, first), "the new file computes the same as the old one");
     adapter_set_release(held);
     CHECK(adapters_unload(rig.adapters, "a", &err), "%s", err.message);
-    CHECK(would_wait("a", 1), "a is still loaded");
+    CHECK(would_wait("a", 1), "the unloaded adapter a is still loaded");
     float *third = with("a", 1, NULL, 0);
-    CHECK(same_bits(second, third), "loaded again it computes something else");
+    CHECK(same_bits(second, third), "adapter a computes something else after it is loaded again");
     CHECK(adapters_delete(rig.adapters, "a", &err), "%s", err.message);
-    CHECK(!resolves("a", 1) && access(rig_path(&rig, "a"), F_OK) != 0, "a is still there");
+    CHECK(!resolves("a", 1) && access(rig_path(&rig, "a"), F_OK) != 0,
+        "the deleted adapter a still exists");
     CHECK(!adapters_delete(rig.adapters, "a", &err) && err.code == ERROR_NOT_FOUND, "twice");
     free(first);
     free(second);
@@ -296,7 +301,7 @@ static void a_broken_file_changes_nothing(void) {
         (unsigned long long)info.version);
     adapter_info_finish(&info);
     float *after = with("a", 1, NULL, 0);
-    CHECK(same_bits(before, after), "the version that was loaded changed");
+    CHECK(same_bits(before, after), "a broken file changed the loaded version");
     CHECK(adapters_unload(rig.adapters, "a", &err), "%s", err.message);
     CHECK(!resolves("a", 1) && err.code == ERROR_INVALID, "%s", err.message);
     info = info_of("a");
@@ -354,28 +359,31 @@ static void a_file_can_be_sent(void) {
     const size_t files = files_in_folder();
     struct adapter_info info = { 0 };
     CHECK(upload("sent", other, 0, &info), "%s", err.message);
-    CHECK(info.state == ADAPTER_LOADED && strcmp(info.name, "sent") == 0, "not loaded");
+    CHECK(info.state == ADAPTER_LOADED && strcmp(info.name, "sent") == 0,
+        "the uploaded adapter is not loaded");
     printf("sent: loaded in %.2f ms, kept in %.2f ms\n", 1e3 * info.load_s, 1e3 * info.sync_s);
     adapter_info_finish(&info);
-    CHECK(!would_wait("sent", 1) && files_in_folder() == files + 1, "it waits, or left files");
+    CHECK(!would_wait("sent", 1) && files_in_folder() == files + 1,
+        "the uploaded adapter is not loaded, or the upload left temporary files");
     float *sent = with("sent", 1, NULL, 0), *a = with("a", 1, NULL, 0);
     CHECK(upload("a", other, 0, NULL), "%s", err.message);
     float *replaced = with("a", 1, NULL, 0);
-    CHECK(same_bits(replaced, sent) && !same_bits(replaced, a), "a is not what was sent");
-    CHECK(!upload("sent", other, 100, &info), "a file that was cut short is taken");
+    CHECK(same_bits(replaced, sent) && !same_bits(replaced, a),
+        "the replaced adapter computes something else than the uploaded file");
+    CHECK(!upload("sent", other, 100, &info), "a file that was cut short is accepted");
     printf("cut: %s\n", err.message);
-    CHECK(!upload("fresh", other, 100, &info), "a file that was cut short is taken");
+    CHECK(!upload("fresh", other, 100, &info), "a file that was cut short is accepted");
     CHECK(!announce_and_upload("fresh", other, 0, 1, &info) && err.code == ERROR_INVALID,
-        "a file of which a byte is still to come is taken");
-    CHECK_CONTAINS(err.message, "that were announced");
+        "a file that is a byte shorter than announced is accepted");
+    CHECK_CONTAINS(err.message, "of the announced");
     printf("a byte less than was announced: %s\n", err.message);
     float *still = with("sent", 1, NULL, 0);
     CHECK(same_bits(still, sent), "a failed upload changed the version");
     CHECK(files_in_folder() == files + 1, "%zu files, %zu before", files_in_folder(), files);
-    CHECK(!resolves("fresh", 1), "a failed upload made a name");
+    CHECK(!resolves("fresh", 1), "a failed upload made an adapter");
     rig_open(&rig, 0, false); /* like a restarted daemon */
     float *reread = with("a", 1, NULL, 0);
-    CHECK(same_bits(reread, sent), "the disk holds something else");
+    CHECK(same_bits(reread, sent), "the stored file computes something else than the uploaded one");
     free(sent);
     free(a);
     free(replaced);
@@ -390,17 +398,17 @@ static void an_upload_may_stop_anywhere(void) {
     struct adapter_upload *upload;
     CHECK(adapter_upload_begin(rig.adapters, "half", 100, &upload, &err), "%s", err.message);
     CHECK(adapter_upload_write(upload, "1234", 4, &err), "%s", err.message);
-    CHECK(files_in_folder() == files + 1, "no temporary file");
+    CHECK(files_in_folder() == files + 1, "an upload has no temporary file");
     struct adapter_upload *second;
     CHECK(!adapter_upload_begin(rig.adapters, "half", 100, &second, &err) &&
               err.code == ERROR_CONFLICT,
-        "a second file for a name under way: %s", err.message);
+        "a second upload of a name is accepted during the first: %s", err.message);
     CHECK(adapter_upload_begin(rig.adapters, "other", 100, &second, &err), "%s", err.message);
     adapter_upload_abort(second);
     adapter_upload_abort(upload);
-    CHECK(files_in_folder() == files, "the temporary file stays");
+    CHECK(files_in_folder() == files, "the temporary file of an aborted upload is not removed");
     CHECK(adapter_upload_begin(rig.adapters, "half", 3, &upload, &err), "%s", err.message);
-    CHECK(!adapter_upload_write(upload, "1234", 4, &err), "more than was announced");
+    CHECK(!adapter_upload_write(upload, "1234", 4, &err), "more bytes than announced are accepted");
     adapter_upload_abort(upload);
     CHECK(!adapter_upload_begin(rig.adapters, "half", ADAPTER_FILE_MAX_BYTES + 1, &upload, &err) &&
               err.code == ERROR_TOO_LARGE,
@@ -409,7 +417,7 @@ static void an_upload_may_stop_anywhere(void) {
     snprintf(left, sizeof(left), "%s/.upload-0123456789abcdef", rig.loras);
     fclose(fopen(left, "w"));
     rig_open(&rig, 0, false);
-    CHECK(access(left, F_OK) != 0, "what a killed daemon left is still there");
+    CHECK(access(left, F_OK) != 0, "the temporary file of a killed daemon is not removed");
     rig.upload_patience_s = 0;
 }
 
@@ -426,11 +434,12 @@ static void one_that_stalls_loses_its_name(void) {
     CHECK(adapter_upload_begin(rig.adapters, "name", 100, &stalled, &err), "%s", err.message);
     CHECK(adapter_upload_write(stalled, "1234", 4, &err), "%s", err.message);
     usleep(20000);
-    CHECK(upload("name", other, 0, &info), "a stalled upload keeps its name: %s", err.message);
+    CHECK(upload("name", other, 0, &info), "a stalled upload blocks another one of its name: %s",
+        err.message);
     adapter_info_finish(&info);
     CHECK(!adapter_upload_write(stalled, "5", 1, &err) && err.code == ERROR_CONFLICT, "%s: %s",
         error_code_name(err.code), err.message);
-    CHECK_CONTAINS(err.message, "nothing of this file came for 0.01 s");
+    CHECK_CONTAINS(err.message, "this upload was silent for 0.01 s");
     adapter_upload_abort(stalled);
     /* An upload that another upload has replaced cannot be completed. */
     CHECK(adapter_upload_begin(rig.adapters, "name", 0, &stalled, &err), "%s", err.message);
@@ -439,7 +448,8 @@ static void one_that_stalls_loses_its_name(void) {
     CHECK(
         !adapter_upload_end(stalled, &info, &err) && err.code == ERROR_CONFLICT, "%s", err.message);
     adapter_upload_abort(next);
-    CHECK(files_in_folder() == files + 1 && resolves("name", 1), "what came whole is there alone");
+    CHECK(files_in_folder() == files + 1 && resolves("name", 1),
+        "the finished upload is not the only file, or cannot be used");
     rig.upload_patience_s = 0;
 }
 
@@ -452,14 +462,15 @@ static void a_file_from_elsewhere_is_added(void) {
     rig_write(&rig, other, RIG_LORA, 3, "", 9);
     const size_t files = files_in_folder();
     CHECK(adapters_add_file(rig.adapters, "added", other, &err), "%s", err.message);
-    CHECK(files_in_folder() == files + 1 && resolves("added", 1), "it is in the folder");
+    CHECK(files_in_folder() == files + 1 && resolves("added", 1),
+        "the added file is not in the folder, or cannot be used");
     float *kept = with("added", 1, NULL, 0);
     memcpy(folder, rig.loras, sizeof(folder));
     rig.loras[0] = 0;
     rig_open(&rig, 0, false);
     memcpy(rig.loras, folder, sizeof(folder));
-    CHECK(
-        adapters_add_file(rig.adapters, "added", other, &err), "without a folder: %s", err.message);
+    CHECK(adapters_add_file(rig.adapters, "added", other, &err),
+        "a file cannot be added without an adapter folder: %s", err.message);
     float *loaded = with("added", 1, NULL, 0);
     CHECK(same_bits(kept, loaded), "%g apart", difference(kept, loaded));
     free(kept);
@@ -483,13 +494,13 @@ static void names_stay_in_the_folder(void) {
         CHECK(!adapters_load(rig.adapters, names[i], NULL, &err), "\"%s\" loads", names[i]);
         CHECK(!adapter_upload_begin(rig.adapters, names[i], 0, &upload, &err) &&
                   err.code == ERROR_INVALID,
-            "\"%s\" is taken", names[i]);
+            "an upload with the name \"%s\" is accepted", names[i]);
         CHECK(!adapters_delete(rig.adapters, names[i], &err), "\"%s\" is deleted", names[i]);
     }
     char longest[ADAPTER_NAME_MAX_BYTES + 2];
     memset(longest, 'x', sizeof(longest));
     longest[ADAPTER_NAME_MAX_BYTES + 1] = 0;
-    CHECK(!adapter_name_check("name", longest, &err), "too long a name");
+    CHECK(!adapter_name_check("name", longest, &err), "a name that is too long is accepted");
     longest[ADAPTER_NAME_MAX_BYTES] = 0;
     CHECK(adapter_name_check("name", longest, &err), "%s", err.message);
 }
@@ -499,9 +510,9 @@ static void only_regular_files_are_read(void) {
     char outside[128];
     snprintf(outside, sizeof(outside), "%s/outside.safetensors", rig.root);
     rig_write(&rig, outside, RIG_LORA, 4, "to_", 31);
-    CHECK(symlink(outside, rig_path(&rig, "link")) == 0, "no link");
-    CHECK(mkdir(rig_path(&rig, "folder"), 0755) == 0, "no folder");
-    CHECK(mkfifo(rig_path(&rig, "pipe"), 0644) == 0, "no pipe");
+    CHECK(symlink(outside, rig_path(&rig, "link")) == 0, "cannot make a link");
+    CHECK(mkdir(rig_path(&rig, "folder"), 0755) == 0, "cannot make a folder");
+    CHECK(mkfifo(rig_path(&rig, "pipe"), 0644) == 0, "cannot make a pipe");
     rig_write(&rig, rig_path(&rig, "no name"), RIG_LORA, 4, "to_", 32);
     struct adapters_scan scan;
     CHECK(adapters_rescan(rig.adapters, &scan, &err), "%s", err.message);
@@ -516,7 +527,7 @@ static void only_regular_files_are_read(void) {
     }
     /* A file is replaced by a link between the scan and the first use. */
     unlink(rig_path(&rig, "a"));
-    CHECK(symlink(outside, rig_path(&rig, "a")) == 0, "no link");
+    CHECK(symlink(outside, rig_path(&rig, "a")) == 0, "cannot make a link");
     CHECK(!resolves("a", 1) && err.code == ERROR_INVALID, "a link is followed");
     CHECK_CONTAINS(err.message, "symbolic link");
     CHECK_STRING(err.param, "loras[0].name");
@@ -553,7 +564,7 @@ static void wrong_choices_are_refused(void) {
     begin(0, false);
     struct adapter_set *set;
     const struct lora_choice twice[] = { { "a", 1, 1 }, { "b", 1, 1 }, { "a", 0.5, 0.5 } };
-    CHECK(!resolve_list(twice, 3, true, &set), "an adapter twice");
+    CHECK(!resolve_list(twice, 3, true, &set), "a request with one adapter twice is accepted");
     CHECK_STRING(err.param, "loras[2].name");
     const double wrong[] = { NAN, INFINITY, -INFINITY, 100.5, -101 };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -561,17 +572,19 @@ static void wrong_choices_are_refused(void) {
         const struct lora_choice text[] = { { "a", 1, wrong[i] } };
         CHECK(!resolve_list(unet, 2, true, &set), "weight %g", wrong[i]);
         CHECK_STRING(err.param, "loras[1].weight");
-        CHECK(!resolve_list(text, 1, true, &set), "text encoder's weight %g", wrong[i]);
+        CHECK(!resolve_list(text, 1, true, &set), "a text encoder's weight of %g is accepted",
+            wrong[i]);
         CHECK_STRING(err.param, "loras[0].text_encoder_weight");
     }
-    CHECK(resolve_list(NULL, 0, true, &set) && !set, "no adapters is no set");
+    CHECK(resolve_list(NULL, 0, true, &set) && !set, "an empty list makes a set");
 }
 
 static void defaults_apply_where_none_is_named(void) {
     begin(0, false);
     const struct adapter_use *uses;
     struct adapter_set *set;
-    CHECK(resolve_list(NULL, 0, false, &set) && !set, "there are no defaults yet");
+    CHECK(resolve_list(NULL, 0, false, &set) && !set,
+        "a request without a list gets a set, although there are no defaults");
     struct adapter_settings settings = { .has_default = true,
         .is_default = true,
         .weight = 0.6,
@@ -582,21 +595,25 @@ static void defaults_apply_where_none_is_named(void) {
     CHECK(adapters_set(rig.adapters, "a", &settings, &info, &err), "%s", err.message);
     CHECK(info.is_default && info.pinned && info.default_weight == 0.6 &&
               info.default_text_encoder_weight == 0.2 && info.state == ADAPTER_LOADED,
-        "the settings are not what was set");
+        "the adapter's settings are not the ones that were set");
     adapter_info_finish(&info);
-    CHECK(resolve_list(NULL, 0, false, &set) && adapter_set_uses(set, &uses) == 1, "one default");
+    CHECK(resolve_list(NULL, 0, false, &set) && adapter_set_uses(set, &uses) == 1,
+        "a request without a list does not get the default adapter");
     CHECK(strcmp(uses[0].name, "a") == 0 && uses[0].weight == 0.6 &&
               uses[0].text_encoder_weight == 0.2,
         "%s at %g", uses[0].name, uses[0].weight);
     adapter_set_release(set);
-    CHECK(resolve_list(NULL, 0, true, &set) && !set, "a request that names none by an empty list");
+    CHECK(resolve_list(NULL, 0, true, &set) && !set,
+        "a request with an empty list gets the default adapter");
     CHECK(
         !adapters_unload(rig.adapters, "a", &err) && err.code == ERROR_CONFLICT, "%s", err.message);
     settings.weight = NAN;
-    CHECK(!adapters_set(rig.adapters, "a", &settings, NULL, &err), "a default of NaN");
+    CHECK(!adapters_set(rig.adapters, "a", &settings, NULL, &err),
+        "a default weight of NaN is accepted");
     settings = (struct adapter_settings){ .has_default = true };
     CHECK(adapters_set(rig.adapters, "a", &settings, NULL, &err), "%s", err.message);
-    CHECK(resolve_list(NULL, 0, false, &set) && !set, "it is no default any more");
+    CHECK(resolve_list(NULL, 0, false, &set) && !set,
+        "a request without a list still gets the former default");
     CHECK(
         !adapters_set(rig.adapters, "nobody", &settings, NULL, &err) && err.code == ERROR_NOT_FOUND,
         "%s", err.message);
@@ -656,11 +673,12 @@ static void a_device_is_taken_in_turns(void) {
         while (tickets() == before)
             usleep(100);
     }
-    CHECK(arrived == 0, "somebody came in");
+    CHECK(arrived == 0, "another thread entered although the lock was held");
     adapters_device_give(&device);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
-    CHECK(arrived == 2 && order[0] == 1 && order[1] == 2, "not in the order of asking");
+    CHECK(arrived == 2 && order[0] == 1 && order[1] == 2,
+        "threads did not enter in the order in which they asked");
     adapters_device_take(NULL);
     adapters_device_give(NULL);
 }
@@ -753,20 +771,22 @@ static void who_was_used_longest_ago_gives_way(void) {
     rig_open(&rig, limit, false);
     CHECK(resolves("l1", 1) && resolves("l2", 1) && resolves("l1", 1) && resolves("l3", 1), "%s",
         err.message);
-    CHECK(is_loaded("l1") && !is_loaded("l2") && is_loaded("l3"), "l2 was used longest ago");
+    CHECK(is_loaded("l1") && !is_loaded("l2") && is_loaded("l3"),
+        "the adapter unloaded to make room is not l2, the least recently used");
     CHECK(resident() <= limit, "%zu bytes of %zu", resident(), limit);
     struct adapter_set *held = rig_set(&rig, "l1", 1, "l3", 1);
     CHECK(!resolves("l2", 1) && err.code == ERROR_NO_MEMORY, "%s", err.message);
     printf("full: %s\n", err.message);
-    CHECK(is_loaded("l1") && is_loaded("l3"), "what is in use gave way");
+    CHECK(is_loaded("l1") && is_loaded("l3"), "an adapter in use was unloaded to make room");
     adapter_set_release(held);
     const struct adapter_settings pin = { .has_pinned = true, .pinned = true };
     CHECK(adapters_set(rig.adapters, "l1", &pin, NULL, &err), "%s", err.message);
-    CHECK(resolves("l2", 1) && resolves("l4", 1) && is_loaded("l1"), "what is pinned gave way");
+    CHECK(resolves("l2", 1) && resolves("l4", 1) && is_loaded("l1"),
+        "a pinned adapter was unloaded to make room");
     const struct lora_choice three[] = { { "l1", 1, 1 }, { "l2", 1, 1 }, { "l3", 1, 1 } };
     struct adapter_set *set;
-    CHECK(!resolve_list(three, 3, true, &set) && err.code == ERROR_NO_MEMORY, "three fit: %s",
-        err.message);
+    CHECK(!resolve_list(three, 3, true, &set) && err.code == ERROR_NO_MEMORY,
+        "a request for three adapters is accepted, although only two fit: %s", err.message);
     CHECK(resident() <= limit, "%zu bytes of %zu", resident(), limit);
     for (int i = 0; i < 4; i++)
         unlink(rig_path(&rig, names[i]));
@@ -776,7 +796,7 @@ static void copies_count_and_give_way(void) {
     begin(0, false);
     CHECK(resolves("loha", 1), "%s", err.message);
     const size_t copies = resident();
-    CHECK(copies > 0, "copies cost nothing");
+    CHECK(copies > 0, "the copies are not counted as memory");
     rig_open(&rig, copies + copies / 2, false);
     for (int i = 0; i < 5; i++)
         CHECK(resolves("loha", 1 + i), "%s", err.message);
@@ -788,7 +808,7 @@ static void copies_count_and_give_way(void) {
     adapter_set_release(held);
     CHECK(resolves("loha", 2), "%s", err.message);
     CHECK(adapters_delete(rig.adapters, "loha", &err) && resident() == 0,
-        "%zu bytes of an adapter that is gone", resident());
+        "%zu bytes are counted for deleted adapters", resident());
 }
 
 int main(void) {

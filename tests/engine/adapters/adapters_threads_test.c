@@ -176,7 +176,8 @@ int main(int argc, char **argv) {
         "%016llx, then %016llx\n",
         cycles, (int)churned, (int)drawn, (int)wrong, (int)unknown, (int)refused, resident[0],
         resident[1], (unsigned long long)before, (unsigned long long)after);
-    CHECK(wrong == 0 && unknown == 0 && refused == 0 && drawn > 0 && churned > 0, "see above");
+    CHECK(wrong == 0 && unknown == 0 && refused == 0 && drawn > 0 && churned > 0,
+        "wrong pictures, unknown versions or refusals: see the counts above");
     CHECK(before == after, "the base changed");
     struct adapters_listing listing;
     CHECK(adapters_list(rig.adapters, &listing, &err), "%s", err.message);

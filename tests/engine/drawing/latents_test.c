@@ -157,7 +157,8 @@ static void case_matches_diffusers(
             name, scheduler_kind_name(request.scheduler.kind), options, request.num_inference_steps,
             largest, bound, number(item, "moved"));
         CHECK(largest <= bound, "%s: %g, at most %g", name, largest, bound);
-        CHECK(request.prompt_count == 1 || resolved.warning_count == 1, "the long prompt is cut");
+        CHECK(request.prompt_count == 1 || resolved.warning_count == 1,
+            "a prompt that is cut has no warning");
         free(options);
     }
     generate_result_finish(&result);
@@ -254,7 +255,8 @@ static void kept_texts_change_no_latents(struct pipeline *pipeline, const json_t
     const struct generate_result *r = &results[0];
     const size_t bytes = sizeof(float) *
                          (size_t)(r->latent_channels * r->latent_height * r->latent_width);
-    CHECK(memcmp(r->latents, results[1].latents, bytes) == 0, "other latents from the cache");
+    CHECK(memcmp(r->latents, results[1].latents, bytes) == 0,
+        "texts from the cache draw other latents");
     printf("two texts encoded and from the cache: the same bits\n");
     generate_result_finish(&results[0]);
     generate_result_finish(&results[1]);
@@ -276,22 +278,26 @@ static void refusals_and_cancels(struct pipeline *pipeline, const json_t *item) 
     const struct generate_hooks hooks = { stop_at_two, &reached };
     CHECK(!generate(pipeline, &request, &hooks, &result, &err), "drawn although cancelled");
     CHECK(err.code == ERROR_CANCELLED && reached == 2, "%s", err.message);
-    CHECK(!result.latents, "a failed request leaves nothing");
+    CHECK(!result.latents, "a failed request has latents");
     request.timeout_s = 1e-9;
-    CHECK(!generate(pipeline, &request, NULL, &result, &err), "drawn within a nanosecond");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err),
+        "a request with a time limit of a nanosecond is drawn");
     CHECK(err.code == ERROR_TIMEOUT, "%s", err.message);
     request.timeout_s = 0;
     request.clip_skip = 31;
-    CHECK(!generate(pipeline, &request, NULL, &result, &err), "more layers skipped than there are");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err),
+        "a clip_skip over the number of layers is accepted");
     CHECK_STRING(err.param, "clip_skip");
     request.clip_skip = 0;
     request.init_latents = (struct init_latents){ calloc(4 * 16 * 16, sizeof(float)), 1, 4, 16,
         16 };
     request.init_latents.values[5] = NAN;
-    CHECK(!generate(pipeline, &request, NULL, &result, &err), "a NaN was drawn from");
+    CHECK(
+        !generate(pipeline, &request, NULL, &result, &err), "init_latents with a NaN are accepted");
     CHECK_STRING(err.param, "init_latents");
     request.init_latents.values[5] = INFINITY;
-    CHECK(!generate(pipeline, &request, NULL, &result, &err), "an infinity was drawn from");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err),
+        "init_latents with an infinity are accepted");
     generate_request_finish(&request);
 }
 
@@ -305,7 +311,8 @@ static json_t *open_cases(const char *path, const char *model, struct safetensor
     const json_t *metadata = safetensors_get_header(*file)->metadata;
     const char *sum = json_string_value(json_object_get(metadata, "weights_sum"));
     CHECK(strtoul(sum, NULL, 10) == weights_sum(model),
-        "the weights are not those that were recorded: run tests/reference/latents.py again");
+        "the model's weights are not those of the recordings: run tests/reference/latents.py "
+        "again");
     return json_loads(json_string_value(json_object_get(metadata, "cases")), 0, NULL);
 }
 

@@ -143,9 +143,10 @@ int main(int argc, char **argv) {
         begin(pipeline, &with, rows[i].scheduler, EVERY, rows[i].decodes);
         begin(pipeline, &beside, rows[i].scheduler, 0, false);
         draw(pipeline);
-        CHECK(plain.done && with.done && beside.done, "all are drawn");
-        CHECK(are_equal(&plain, &with), "previews change no pixel");
-        CHECK(are_equal(&plain, &beside), "nor those of who is beside them");
+        CHECK(plain.done && with.done && beside.done, "not all three requests are drawn");
+        CHECK(are_equal(&plain, &with), "previews change the picture");
+        CHECK(are_equal(&plain, &beside),
+            "previews change the picture of another request in the same calls");
         CHECK(plain.previews == 0 && with.previews == IMAGES * ((STEPS - 1) / EVERY), "%d previews",
             with.previews);
         compare(&with, &difference, &grey);

@@ -171,8 +171,9 @@ static void compare_with_layers(
     for (int i = 0; compute_ok(c) && !c->dry_run && i < rows->count; i++, ++*compared)
         CHECK(memcmp((const float *)y.data + i * ELEMENTS,
                   (const float *)predicted.data + i * ELEMENTS, sizeof(float) * ELEMENTS) == 0,
-            "row %d of %d at timestep %g, %s, is not what the layers give", i, rows->count,
-            (double)rows->timesteps[i], rows->overlays[i] ? "with an adapter" : "without adapters");
+            "row %d of %d at timestep %g, %s, differs from the result of its own layers", i,
+            rows->count, (double)rows->timesteps[i],
+            rows->overlays[i] ? "with an adapter" : "without adapters");
     arena_release(c->arena, mark);
 }
 

@@ -202,8 +202,8 @@ static void finish(struct studio *studio, const char *what) {
     struct error err = { 0 };
     for (int i = 0; i < 1000 && !studio_is_idle(studio); i++)
         CHECK(studio_work(studio, &err), "%s: %s", what, err.message);
-    CHECK(studio_is_idle(studio), "%s: it never ends", what);
-    CHECK(stage.begun == 0, "%s: %d images keep their memory", what, stage.begun);
+    CHECK(studio_is_idle(studio), "%s: the studio never becomes idle", what);
+    CHECK(stage.begun == 0, "%s: %d images did not give their memory back", what, stage.begun);
     for (int i = 0; i < REQUESTS; i++)
         CHECK(clients[i].done == 1, "%s: request %d ended %d times", what, i, clients[i].done);
     studio_destroy(studio);
@@ -271,7 +271,9 @@ static void a_failed_call_is_the_culprits(void) {
     finish(studio, "a culprit");
     for (int i = 0; i < REQUESTS; i++)
         check_code("a culprit", i, i == 1 ? ERROR_DEVICE : ERROR_NONE);
-    CHECK(stage.failed_calls == 2, "%d calls failed: with all, and alone", stage.failed_calls);
+    CHECK(stage.failed_calls == 2,
+        "%d calls failed, not 2: one with all images and one with the faulty image alone",
+        stage.failed_calls);
     for (int i = 0; i < REQUESTS; i++)
         CHECK(clients[i].begun == 1 && (i == 1 || clients[i].step == STEPS), "request %d: %d, %d",
             i, clients[i].begun, clients[i].step);
@@ -322,7 +324,8 @@ static void room_is_kept_for_whose_turn_it_is(void) {
     for (int i = 1; i < REQUESTS; i++)
         admit(studio, i);
     CHECK(studio_work(studio, &err) && stage.ordered == 1,
-        "%d have begun: the second needs room for two, and the third may not take half of it",
+        "%d requests have begun, not 1: the second needs two places, and the third must not take "
+        "one of them",
         stage.ordered);
     finish(studio, "a large one");
     for (int i = 0; i < REQUESTS; i++) {
@@ -373,15 +376,16 @@ static void work_can_be_looked_at(void) {
         admit(studio, i);
     studio_visit_work(studio, see, &seen);
     CHECK(seen.requests[0] == 3 && seen.requests[1] == 1 && seen.left_s[0] == 0,
-        "%d and %d requests, %g s before anything was done", seen.requests[0], seen.requests[1],
-        seen.left_s[0]);
+        "at the start the studio has %d and %d requests and expects %g s of work", seen.requests[0],
+        seen.requests[1], seen.left_s[0]);
     CHECK(studio_work(studio, &err), "%s", err.message);
     seen = (struct seen){ 0 };
     const double one_s = studio_visit_work(studio, see, &seen);
-    CHECK(one_s > 0 && fabs(seen.left_s[1] / one_s - 1) < 1e-9, "one: %g s, not %g", seen.left_s[1],
-        one_s);
+    CHECK(one_s > 0 && fabs(seen.left_s[1] / one_s - 1) < 1e-9,
+        "the work left for one request is %g s, not %g", seen.left_s[1], one_s);
     const double of_three = (3.0 * (STEPS + 1) - 1) / (STEPS + 1);
-    CHECK(fabs(seen.left_s[0] / one_s - of_three) < 1e-9, "three less an evaluation: %g times one",
+    CHECK(fabs(seen.left_s[0] / one_s - of_three) < 1e-9,
+        "the work left for three requests, less one evaluation, is %g times that of one",
         seen.left_s[0] / one_s);
     finish(studio, "looked at");
 }
@@ -395,8 +399,9 @@ static void who_gives_up_ends_alone(void) {
     for (int i = 0; i < REQUESTS; i++)
         admit(studio, i);
     CHECK(studio_work(studio, &err) && clients[1].done && clients[2].done && !clients[0].done,
-        "waiting requests end between units");
-    CHECK(clients[1].begun == 0 && clients[2].begun == 0, "they never began");
+        "cancelled requests that wait do not end before the next unit of work");
+    CHECK(clients[1].begun == 0 && clients[2].begun == 0,
+        "a cancelled request that waited was begun");
     finish(studio, "given up");
     check_code("given up", 0, ERROR_CANCELLED);
     check_code("given up", 1, ERROR_CANCELLED);

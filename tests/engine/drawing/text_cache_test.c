@@ -30,33 +30,35 @@ static bool has(struct text_cache *cache, int32_t first) {
     const struct text_key key = key_of(first, 0, 0);
     const char *found = text_cache_find(cache, &key, sizeof(encoded));
     memset(encoded, first, sizeof(encoded));
-    CHECK(!found || memcmp(found, encoded, sizeof(encoded)) == 0, "other bytes for %d", first);
+    CHECK(!found || memcmp(found, encoded, sizeof(encoded)) == 0,
+        "the cache returns other bytes for text %d", first);
     return found;
 }
 
 static void every_part_of_the_key_counts(void) {
     struct text_cache *cache = text_cache_create(1 << 20);
     put(cache, 1);
-    CHECK(has(cache, 1), "it is there");
+    CHECK(has(cache, 1), "the text is not found");
     struct text_key key = key_of(2, 0, 0);
-    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "other ids");
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "a text with other ids is found");
     key = key_of(1, 1, 0);
-    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "another clip_skip");
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "a text with another clip_skip is found");
     key = key_of(1, 0, 7);
-    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "other adapters");
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "a text with other adapters is found");
     float weights[IDS] = { 1, 1.5f };
     key = key_of(1, 0, 0);
     key.weights = weights;
-    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "with weights");
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)),
+        "a text with weights is found before it was stored");
     text_cache_put(cache, &key, encoded, sizeof(encoded));
-    CHECK(text_cache_find(cache, &key, sizeof(encoded)), "which are there now");
+    CHECK(text_cache_find(cache, &key, sizeof(encoded)), "the text with weights is not found");
     weights[IDS - 1] = 2;
-    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "other weights");
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "a text with other weights is found");
     key = key_of(1, 0, 0);
     key.id_count = IDS - 1;
-    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "fewer ids");
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "a text with fewer ids is found");
     key = key_of(1, 0, 0);
-    CHECK(!text_cache_find(cache, &key, sizeof(encoded) - 1), "another size");
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded) - 1), "a text of another size is found");
     text_cache_destroy(cache);
 }
 
@@ -76,16 +78,18 @@ static void the_oldest_goes_first(void) {
     struct text_cache *cache = text_cache_create(3 * one + 5);
     for (int32_t i = 1; i <= 3; i++)
         put(cache, i);
-    CHECK(has(cache, 1) && has(cache, 2) && has(cache, 3), "three fit");
-    CHECK(has(cache, 1), "and the first is the last that was used");
+    CHECK(has(cache, 1) && has(cache, 2) && has(cache, 3), "not all of three texts are kept");
+    CHECK(has(cache, 1), "the first text is not found");
     put(cache, 4);
-    CHECK(has(cache, 1) && !has(cache, 2) && has(cache, 3) && has(cache, 4), "the oldest is gone");
-    CHECK(bytes_told() == 3 * one, "%zu bytes are told of %zu", bytes_told(), 3 * one);
+    CHECK(has(cache, 1) && !has(cache, 2) && has(cache, 3) && has(cache, 4),
+        "the removed text is not the least recently used one");
+    CHECK(
+        bytes_told() == 3 * one, "the metric says %zu bytes instead of %zu", bytes_told(), 3 * one);
     text_cache_destroy(cache);
-    CHECK(bytes_told() == 0, "%zu bytes are told of nothing", bytes_told());
+    CHECK(bytes_told() == 0, "the metric says %zu bytes of an empty cache", bytes_told());
     cache = text_cache_create(one - 1);
     put(cache, 1);
-    CHECK(!has(cache, 1), "one that does not fit is not kept");
+    CHECK(!has(cache, 1), "a text larger than the cache is kept");
     text_cache_destroy(cache);
 }
 
@@ -93,7 +97,8 @@ static void entries_are_limited(void) {
     struct text_cache *cache = text_cache_create((size_t)1 << 30);
     for (int32_t i = 0; i <= TEXT_CACHE_ENTRIES; i++)
         put(cache, i);
-    CHECK(!has(cache, 0) && has(cache, 1) && has(cache, TEXT_CACHE_ENTRIES), "all but the oldest");
+    CHECK(!has(cache, 0) && has(cache, 1) && has(cache, TEXT_CACHE_ENTRIES),
+        "the removed text is not exactly the oldest");
     text_cache_destroy(cache);
 }
 
@@ -101,7 +106,7 @@ int main(void) {
     every_part_of_the_key_counts();
     the_oldest_goes_first();
     entries_are_limited();
-    CHECK(!has(NULL, 1), "without memory nothing is there");
+    CHECK(!has(NULL, 1), "a cache that does not exist has a text");
     put(NULL, 1);
     text_cache_destroy(NULL);
     return check_done();

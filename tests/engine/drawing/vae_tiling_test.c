@@ -85,7 +85,8 @@ static void matches_diffusers(struct safetensors *reference, const struct kernel
            "(diffusers' by %.2e)\n",
         name, kernels->name, error, seam, theirs);
     CHECK(error <= 1e-5, "%s: %.2e", name, error);
-    CHECK(fabs(seam - theirs) <= 1e-3 * theirs, "%s: the seam is another", name);
+    CHECK(fabs(seam - theirs) <= 1e-3 * theirs, "%s: the difference at the seam is not diffusers'",
+        name);
     free(from);
     free(tiled);
     free(whole);
@@ -111,12 +112,13 @@ static void memory_is_bounded(const struct kernels *kernels, const struct vae *v
             const size_t whole = peak_of(kernels, vae, side, false, encodes);
             printf("%s %4lld px: %zu KiB in tiles, %zu KiB whole\n", encodes ? "encode" : "decode",
                 (long long)side, tiled >> 10, whole >> 10);
-            CHECK(tiled == tile && whole > 3 * tile, "the memory of one tile, whatever the size");
+            CHECK(tiled == tile && whole > 3 * tile, "decoding in tiles needs more memory than one "
+                                                     "tile, or decoding whole needs no more");
         }
     }
     CHECK(!vae_stage_has_tiles(vae, 128, 128) && vae_stage_has_tiles(vae, 128, 136), "sizes");
     CHECK(peak_of(kernels, vae, 128, true, false) == peak_of(kernels, vae, 128, false, false),
-        "what is no larger than a tile is whole");
+        "a picture no larger than a tile is not decoded whole");
 }
 
 int main(int argc, char **argv) {

@@ -70,7 +70,7 @@ static void examples_parse(void) {
 static void refused(const char *text, const char *value, const char *allowed) {
     struct attention a;
     struct error err = { 0 };
-    CHECK(!attention_parse("prompt", text, &a, &err), "%s is taken", text);
+    CHECK(!attention_parse("prompt", text, &a, &err), "%s is accepted", text);
     CHECK(err.code == ERROR_INVALID, "%s", error_code_name(err.code));
     CHECK_STRING(err.param, "prompt");
     CHECK_STRING(err.value, value);
@@ -162,7 +162,7 @@ static void tags_are_read(void) {
     prompt_parts_finish(&parts);
     CHECK(prompt_parts_parse("negative_prompt", "<lora:x> AND :2", true, &parts, &err) &&
               parts.tag_count == 0 && parts.count == 1 && parts.parts[0].weight == 1,
-        "in a negative prompt they are text: %s", err.message);
+        "a negative prompt's <lora:...> tag or AND is not kept as text: %s", err.message);
     CHECK_STRING(parts.parts[0].text, "<lora:x> AND :2");
     prompt_parts_finish(&parts);
 }
@@ -170,7 +170,7 @@ static void tags_are_read(void) {
 static void parts_refused(const char *text, const char *value, const char *allowed) {
     struct prompt_parts parts;
     struct error err = { 0 };
-    CHECK(!prompt_parts_parse("prompt", text, false, &parts, &err), "%s is taken", text);
+    CHECK(!prompt_parts_parse("prompt", text, false, &parts, &err), "%s is accepted", text);
     CHECK_STRING(err.param, "prompt");
     CHECK_STRING(err.value, value);
     CHECK_CONTAINS(err.allowed, allowed);

@@ -91,7 +91,8 @@ static void what_is_there_is_listed(const struct embedding_set *set) {
     CHECK_STRING(style->format, "a1111");
     CHECK_STRING(toy->token, "<toy>");
     CHECK_STRING(toy->format, "diffusers");
-    CHECK(style->named_plainly && !z->named_plainly, "the vocabulary has a z");
+    CHECK(style->named_plainly && !z->named_plainly,
+        "a file named like a word of the vocabulary is used by that name");
     CHECK_STRING(find(set, "both")->file, "both.safetensors");
     unusable(set, "wide", "its vectors have 9 numbers, this model's text encoder takes 8");
     unusable(set, "many", "1 to 75 vectors");
@@ -147,7 +148,7 @@ static void texts_name_them(struct embedding_set *set) {
         struct error err = { 0 };
         CHECK(
             !texts_append(&options, "prompt", "a house, old", false, &texts, &count, &extras, &err),
-            "a pickle is used");
+            "an embedding in a pickle is used");
         while (count > 0)
             text_finish(&texts[--count]);
         free(texts);
@@ -165,10 +166,12 @@ static void a_folder_changes(struct embeddings *embeddings, const struct embeddi
     CHECK(unlink(path_of("old.pt")) == 0, "old.pt");
     CHECK(embeddings_rescan(embeddings, &err), "%s", err.message);
     struct embedding_set *set = embeddings_take(embeddings);
-    CHECK(
-        embedding_set_count(set) == 11 && embedding_set_count(before) == 11, "one went, one came");
-    CHECK(find(set, "toy")->first_id == find(before, "toy")->first_id, "the same file");
-    CHECK(find(set, "mystyle")->first_id != find(before, "mystyle")->first_id, "another file");
+    CHECK(embedding_set_count(set) == 11 && embedding_set_count(before) == 11,
+        "after the rescan not exactly one of 11 embeddings is replaced by another");
+    CHECK(find(set, "toy")->first_id == find(before, "toy")->first_id,
+        "an unchanged file has got other ids");
+    CHECK(find(set, "mystyle")->first_id != find(before, "mystyle")->first_id,
+        "a changed file has kept its ids");
     CHECK(find(before, "mystyle")->vectors == 3 && find(set, "mystyle")->vectors == 2, "vectors");
     embedding_set_release(set);
 }
@@ -191,7 +194,8 @@ int main(void) {
     texts_name_them(set);
     a_folder_changes(embeddings, set);
     embeddings_destroy(embeddings);
-    CHECK(find(set, "toy")->values[1] == 1, "a set outlives its registry");
+    CHECK(
+        find(set, "toy")->values[1] == 1, "a set cannot be read after its registry was destroyed");
     embedding_set_release(set);
     CHECK(embeddings_create(NULL, tokenizer, WIDTH, &embeddings, &err), "%s", err.message);
     set = embeddings_take(embeddings);

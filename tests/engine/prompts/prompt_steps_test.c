@@ -1,6 +1,6 @@
 /* Pictures whose texts change between evaluations, or are several at a time, are compared with what
  * AUTOMATIC1111's rules and diffusers draw (tests/reference/prompt_steps.py). Float32 on both
- * sides. Then the same request with other pictures of its own: the first stays bit for bit.
+ * sides. Then the same request draws more pictures, and the first one keeps its bits.
  *
  * usage: prompt_steps_test MODEL_FOLDER LATENTS.safetensors */
 #include "engine/loop/pipeline.h"
@@ -69,7 +69,7 @@ static void compare(const json_t *item, size_t index) {
             text_of(item, "scheduler"), text_of(item, "prompt"));
         if (draw(item, 3, &three, &rows))
             CHECK(memcmp(one.latents, three.latents, LATENTS * sizeof(float)) == 0,
-                "%s is another picture beside two more", name);
+                "%s draws another picture together with two more", name);
     }
     generate_result_finish(&one);
     generate_result_finish(&three);

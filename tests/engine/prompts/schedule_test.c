@@ -83,7 +83,8 @@ static void compare(const json_t *item) {
     prompt_parts_finish(&parts);
 }
 
-/* Evaluation n takes the first span that ends at n or later; after the end the last one holds. */
+/* Evaluation n uses the first span that ends at n or later; after the last span's end it is used
+ * on. */
 static void spans_hold_up_to_their_end(void) {
     const struct prompt_span list[] = { { 1, 0 }, { 3, 1 }, { 4, 0 } };
     static const int expected[] = { 0, 0, 1, 1, 0, 0, 0 };
@@ -157,7 +158,8 @@ static void huge_schedules_are_refused(void) {
     refuses(longest, 9, "more than 131072 bytes");
     CHECK(prompt_schedule_parse("prompt", "[a|b]", 10, 2, &schedule, &err), "%s", err.message);
     prompt_schedule_finish(&schedule);
-    CHECK(!prompt_schedule_parse("prompt", "[a|b]", 10, 1, &schedule, &err), "two instead of one");
+    CHECK(!prompt_schedule_parse("prompt", "[a|b]", 10, 1, &schedule, &err),
+        "a prompt of two variants is accepted where one is allowed");
 }
 
 static void parts_are_bounded(void) {

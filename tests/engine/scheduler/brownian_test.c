@@ -161,10 +161,13 @@ static void spans_that_descend_not_are_refused(void) {
         CHECK(!ok && err.code == ERROR_INTERNAL && !tree, "case %zu", i);
         CHECK_CONTAINS(err.message, wrong[i].words);
     }
-    CHECK(brownian_resolves(0.1f, 10, 1, 1.00001f), "a hundred-thousandth");
-    CHECK(!brownian_resolves(0.1f, 10, 1, 1.0000001f), "less than a millionth");
+    CHECK(brownian_resolves(0.1f, 10, 1, 1.00001f),
+        "sigmas that differ by a hundred-thousandth are refused");
+    CHECK(!brownian_resolves(0.1f, 10, 1, 1.0000001f),
+        "sigmas that differ by less than a millionth are accepted");
     CHECK(!brownian_resolves(0.1f, 10, 11, 12), "outside");
-    CHECK(!brownian_resolves(0.1f, 1e12f, 1, 2), "sigmas whose neighbours are a millionth apart");
+    CHECK(!brownian_resolves(0.1f, 1e12f, 1, 2),
+        "sigmas that differ by a millionth of the largest are accepted");
 }
 
 int main(int argc, char **argv) {

@@ -462,7 +462,7 @@ static struct tally compare_class(const char *folder, enum scheduler_kind kind) 
     struct tally tally = { 0 };
     size_t index;
     const char *start = json_string_value(json_object_get(data, "start"));
-    CHECK(decode_samples(start, 1, &recorded_start), "%s has no start", path);
+    CHECK(decode_samples(start, 1, &recorded_start), "%s has no initial latents", path);
     json_array_foreach(json_object_get(data, "cases"), index, item)
         compare_case(name, json_object_get(data, "file"), item, &tally);
     CHECK(tally.followed > 30, "%s: %d cases", path, tally.followed);
@@ -517,7 +517,8 @@ static int evaluations_of(enum scheduler_kind kind, int steps) {
  * of comparisons. */
 static void describe_class(enum scheduler_kind kind, char *out, size_t size) {
     const struct scheduler_info *info = scheduler_get_info(kind);
-    CHECK(!info->aliases[SCHEDULER_ALIASES], "%s: the list of aliases ends", info->name);
+    CHECK(!info->aliases[SCHEDULER_ALIASES], "%s: the list of aliases is not terminated by NULL",
+        info->name);
     int slope = (evaluations_of(kind, 20) - evaluations_of(kind, 10)) / 10;
     int more = evaluations_of(kind, 10) - 10 * slope;
     char factor[16] = "", rest[16] = "";
@@ -626,7 +627,7 @@ static void refused(const char *file, struct scheduler_choice choice, int steps,
     json_t *json = json_loads(file, JSON_DECODE_ANY, NULL);
     CHECK(!scheduler_config_resolve(json, &choice, &config, &err) ||
               !scheduler_plan_create(&config, steps, &plan, &err),
-        "%s is taken", file);
+        "%s is accepted", file);
     CHECK(err.code == code, "%s: %s", error_code_name(err.code), err.message);
     CHECK_CONTAINS(err.message, part);
     scheduler_plan_destroy(plan);
@@ -741,8 +742,8 @@ static void runs_that_begin_later_see_their_levels(void) {
         double worst = 0;
         for (int k = 0; k < count && count == rows[i].count; k++)
             worst = fmax(worst, fabs((double)plan->evaluations[k].noise - rows[i].levels[k]));
-        CHECK(count == rows[i].count && worst < 1e-5, "%s: %d evaluations, a level is %.2g off",
-            name, count, worst);
+        CHECK(count == rows[i].count && worst < 1e-5,
+            "%s: %d evaluations, a noise level is wrong by %.2g", name, count, worst);
         printf("%s from step 8: %d levels within %.2g\n", name, count, worst);
         scheduler_plan_destroy(plan);
     }
@@ -818,7 +819,7 @@ static void plans_that_cannot_be_followed_are_refused(void) {
     struct scheduler_config config;
     json_t *file = json_loads("{\"_class_name\": \"DDIMScheduler\"}", 0, NULL);
     bool resolved = scheduler_config_resolve(file, &(struct scheduler_choice){ 0 }, &config, NULL);
-    CHECK(resolved, "DDIM's defaults");
+    CHECK(resolved, "an empty file is refused for DDIM");
     for (int i = 0; resolved && i < BREAKAGES; i++) {
         struct error err = { 0 };
         struct scheduler_plan *plan = NULL;
@@ -846,9 +847,9 @@ static void pipeline_fixes_are_reported(void) {
         err.message);
     CHECK(config.values.steps_offset == 1 && config.replaced_steps_offset, "%d",
         config.values.steps_offset);
-    CHECK(config.replaced_clip_sample, "DDIM's default clip_sample is true");
+    CHECK(config.replaced_clip_sample, "DDIM's default clip_sample, true, is not replaced");
     CHECK_STRING(config.ignored_keys, "zeta");
-    CHECK(config.values.set_alpha_to_one, "DDIM's default");
+    CHECK(config.values.set_alpha_to_one, "DDIM's set_alpha_to_one is not true by default");
     json_decref(json);
 }
 

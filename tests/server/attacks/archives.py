@@ -84,15 +84,17 @@ def refused_by_what_they_are(d, data):
         print(f"{name}: {len(body)} bytes: {answer[0]} after {time.monotonic() - begun:.1f} s: {answer[1][:200]}")
         check(answer[0] == status and part in answer[1], f"{name}: {status} that says {part!r}, not {answer}")
     status, text = put(d, "fine", picture_among(100))
-    check(status == 201, f"100 empty folders and a picture are a data set: {status} {text[:200]}")
-    check(os.listdir(data) == ["fine"], f"nothing else is left: {os.listdir(data)}")
+    check(status == 201,
+          f"an archive of 100 empty folders and a picture is accepted: {status} {text[:200]}")
+    check(os.listdir(data) == ["fine"],
+          f"refused archives leave nothing behind: {os.listdir(data)}")
 
 
 def others_are_served(d, data):
     """Others are served while every unpacking thread is busy and more archives wait."""
     with open(f"{MODEL}/loras/snow.safetensors", "rb") as f:
         lora = f.read()
-    check(d.request("PUT", "/loras/one", lora).status in (200, 201), "a LoRA is sent")
+    check(d.request("PUT", "/loras/one", lora).status in (200, 201), "a LoRA is uploaded")
     alone = measure(d)
     stop = threading.Event()
 
@@ -106,10 +108,11 @@ def others_are_served(d, data):
     threads = [threading.Thread(target=flood, args=(k,)) for k in range(6)]
     for t in threads:
         t.start()
-    check(wait_until(lambda: any(n.startswith(".upload-") for n in os.listdir(data)), 30), "it unpacks")
+    check(wait_until(lambda: any(n.startswith(".upload-") for n in os.listdir(data)), 30),
+          "unpacking has begun")
     judge("archives", alone, measure(d, 3))
     check(d.request("POST", "/loras/one", '{"loaded": false}', {"Content-Type": "application/json"}).status == 200,
-          "a LoRA is put away")
+          "the LoRA is unloaded")
     for what, r in (
             ("a drawing with a LoRA that is not loaded", d.generate(
                 {"prompt": "a", "num_inference_steps": 1, "width": 64, "height": 64, "loras": [{"name": "one"}]})),
@@ -124,9 +127,10 @@ def others_are_served(d, data):
 def clients_that_leave_are_forgotten(d, data):
     c = http.client.HTTPConnection(d.host, d.port, timeout=60)
     c.request("PUT", "/datasets/left", hidden(1), {"Content-Type": "application/gzip"})
-    check(wait_until(lambda: os.listdir(data) != ["fine"], 30), "it is being unpacked")
+    check(wait_until(lambda: os.listdir(data) != ["fine"], 30), "the archive is being unpacked")
     c.close()
-    check(wait_until(lambda: os.listdir(data) == ["fine"], 60), f"nothing is left of it: {os.listdir(data)}")
+    check(wait_until(lambda: os.listdir(data) == ["fine"], 60),
+          f"an archive whose client left leaves nothing behind: {os.listdir(data)}")
 
 
 def the_daemon_ends(folder):
@@ -136,13 +140,14 @@ def the_daemon_ends(folder):
         threads = [threading.Thread(target=put, args=(d, f"t{k}", body, sent)) for k in range(80)]
         for t in threads:
             t.start()
-        check(all(sent.acquire(timeout=30) for _ in threads), "all are sent")
-        check(wait_until(lambda: any(n.startswith(".upload-") for n in os.listdir(data)), 30), "it unpacks")
+        check(all(sent.acquire(timeout=30) for _ in threads), "all archives are sent")
+        check(wait_until(lambda: any(n.startswith(".upload-") for n in os.listdir(data)), 30),
+              "unpacking has begun")
         ends_in_time(d, DRAIN_S, "archives")
         for t in threads:
             t.join()
         left = [n for n in os.listdir(data) if n.startswith(".")]
-        check(not left, f"nothing half unpacked is left: {left}")
+        check(not left, f"no half-unpacked folder is left: {left}")
 
 
 real_drawing()
@@ -150,7 +155,8 @@ with tempfile.TemporaryDirectory() as work:
     with start(work) as daemon:
         refused_by_what_they_are(daemon, f"{work}/data")
         others_are_served(daemon, f"{work}/data")
-        check(wait_until(lambda: os.listdir(f"{work}/data") == ["fine"], 60), "all are given up or refused")
+        check(wait_until(lambda: os.listdir(f"{work}/data") == ["fine"], 60),
+              "all uploads end and leave nothing behind")
         clients_that_leave_are_forgotten(daemon, f"{work}/data")
     the_daemon_ends(work)
 done()

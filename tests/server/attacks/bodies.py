@@ -125,16 +125,17 @@ def all_are_answered(daemon):
     for path, kind, body in JSON_BODIES:
         status, text = post(daemon, path, kind, body)
         print(f"{path}: {len(body) >> 20} MiB of JSON: {status} {text.decode()[:100]}", flush=True)
-        check(status in (400, 422), f"{path}: refused by what it says, not {status} {text}")
+        check(status in (400, 422), f"{path}: an invalid body is a 400 or 422, not {status} {text}")
     for path, kind, body in PICTURES:
         status, text = post(daemon, path, kind, body)
         print(f"{path}: {len(body)} bytes, {SIDE} x {SIDE} pixels: {status}", flush=True)
         check(status in (200, 202), f"{path}: {status} {text}")
     for path in SHORT:
         over = post(daemon, path, JSON, b'{"a":"' + b"a" * LIMIT + b'"}')
-        check(over[0] == 413 and str(LIMIT).encode() in over[1], f"{path}: {LIMIT} bytes at most, not {over}")
+        check(over[0] == 413 and str(LIMIT).encode() in over[1],
+              f"{path}: a body over {LIMIT} bytes is a 413, not {over}")
         fits = post(daemon, path, JSON, b'{"a":"' + b"a" * (LIMIT - 8) + b'"}')
-        check(fits[0] not in (0, 413), f"{path}: {LIMIT} bytes are read, not {fits}")
+        check(fits[0] not in (0, 413), f"{path}: a body of {LIMIT} bytes is read, not {fits}")
 
 
 def others_are_served(daemon, name, bodies, leaves=False):
@@ -142,8 +143,9 @@ def others_are_served(daemon, name, bodies, leaves=False):
     with Attack(daemon, bodies, leaves=leaves) as attack:
         judge(name, alone, measure(daemon))
     print(f"{name}: the attackers' answers: {attack.statuses}")
-    check(leaves or sum(attack.statuses.values()) > 0, f"{name}: there was an attack")
-    check(0 not in attack.statuses, f"{name}: each attacker has an answer: {attack.statuses}")
+    check(leaves or sum(attack.statuses.values()) > 0,
+          f"{name}: the attackers' requests were answered")
+    check(0 not in attack.statuses, f"{name}: each attacker gets an answer: {attack.statuses}")
 
 
 real_drawing()

@@ -61,7 +61,7 @@ def bursts_are_answered(daemon, count):
     clients = [daemon.connect() for _ in range(count)]
     ask(clients)  # makes the daemon accept all of them
     good, closed, seconds = answers(clients, 4 * LIMIT_S)
-    check(good == count, f"{count} clients come in: {good} answered, {closed} closed")
+    check(good == count, f"{count} clients connect at once: {good} answered, {closed} closed")
     for burst in range(3):
         daemon.process.send_signal(signal.SIGSTOP)
         check(wait_until(lambda: is_stopped(daemon)), "the daemon is stopped")

@@ -88,16 +88,17 @@ def measure(daemon, rounds=ROUNDS, orders=True):
 def judge(name, alone, during):
     """Checks the limits for the bystander and prints the times."""
     print(f"{name}: alone {alone}\n{name}: during {during}", flush=True)
-    check(not during.refused, f"{name}: nothing is refused, as {during.refused[:3]}")
+    check(not during.refused,
+          f"{name}: the bystander's requests are not refused: {during.refused[:3]}")
     check(max(during.health) < HEALTH_S * PATIENCE,
-          f"{name}: /health within {HEALTH_S * PATIENCE} s, not {max(during.health):.2f}")
+          f"{name}: GET /health takes at most {HEALTH_S * PATIENCE} s, not {max(during.health):.2f}")
     for what in ("drawing", "order"):
         before, now = getattr(alone, what), getattr(during, what)
         if not now:
             continue
         bar = TIMES_ALONE * PATIENCE * max(statistics.median(before), FLOOR_S)
         check(statistics.median(now) <= bar,
-              f"{name}: a {what} takes {statistics.median(now):.2f} s, at most {bar:.2f}")
+              f"{name}: a {what} takes {statistics.median(now):.2f} s; allowed: {bar:.2f}")
 
 
 def ends_in_time(daemon, drain_timeout_s, name):
@@ -113,4 +114,4 @@ def ends_in_time(daemon, drain_timeout_s, name):
     took = time.monotonic() - begun
     print(f"{name}: SIGTERM with --drain-timeout {drain_timeout_s}: {status} after {took:.1f} s")
     check(status == 0 and took < limit_s,
-          f"{name}: ends within {limit_s} s with 0, not {status} after {took:.1f}")
+          f"{name}: SIGTERM ends the daemon within {limit_s} s with status 0, not {status} after {took:.1f} s")

@@ -118,12 +118,12 @@ def drawings(name, daemon, one, other, again):
         wait_until(lambda: flood.refused >= FLOOD // 4)
         judge(name, alone, timed(one.draws))
         ends_in_time(daemon, DRAIN_S, name)
-    check(flood.refused > 0, f"{name}: the flood is refused")
+    check(flood.refused > 0, f"{name}: some requests of the flood are refused")
     # 64 requests are waiting, each of 12 steps of 10 ms, and the two callers take turns. So
-    # Retry-After must be
-    # several seconds.
+    # Retry-After must be several seconds.
     print(f"{name}: {flood.refused} refusals, Retry-After up to {flood.longest_s} s")
-    check(flood.longest_s >= 3, f"{name}: Retry-After says what the queue takes, not {flood.longest_s} s")
+    check(flood.longest_s >= 3,
+          f"{name}: Retry-After grows with the queue, to at least 3 s, not {flood.longest_s} s")
 
 
 def daemon(*more):
@@ -145,6 +145,7 @@ with tempfile.TemporaryDirectory() as folder:
         judge("jobs of two keys", alone, timed(one.orders))
         states = [json.loads(other.request("GET", f"/jobs/{i}")[2])["state"] for i in ids]
         print(f"of the flood's {FLOOD} jobs {states.count('succeeded')} are done by then")
-        check(states.count("queued") > FLOOD // 4, f"the flood is still there: {states.count('queued')} wait")
+        check(states.count("queued") > FLOOD // 4,
+              f"over a quarter of the flood's jobs still wait: {states.count('queued')}")
         ends_in_time(d, DRAIN_S, "jobs of two keys")
 done()

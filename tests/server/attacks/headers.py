@@ -57,9 +57,10 @@ def attack(disk):
         judge("headers", alone, measure(d))
         now = shutil.disk_usage(disk).free
         print(f"announced by 12: {free - KEPT - 8 * MIB} bytes each; free before {free}, now {now}")
-        check(free - now < 8 * MIB, f"headers take no room: {free - now} bytes are gone")
+        check(free - now < 8 * MIB,
+              f"an announced size takes no disk space: {free - now} bytes fewer are free")
         status, text = put(d, "/loras/a", lora)
-        check(status in (200, 201), f"a LoRA is taken: {status} {text}")
+        check(status in (200, 201), f"a LoRA is accepted: {status} {text}")
         for s in held:
             s.close()
 
@@ -70,16 +71,18 @@ def attack(disk):
         s.close()
         # The archive fits, but its contents do not fit beside it.
         status, text = put(d, "/datasets/both", tar_of(110 * MIB))
-        check(status == 507 and "disk_full" in text, f"a full disk while unpacking: {status} {text}")
+        check(status == 507 and "disk_full" in text,
+              f"a disk that fills up while unpacking is a 507: {status} {text}")
         status, text = put(d, "/datasets/fits", tar_of(60 * MIB))
-        check(status == 201, f"there is room again: {status} {text}")
+        check(status == 201, f"an upload is accepted once there is space again: {status} {text}")
         for name in ("one", "two", "three", "four"):  # fills the rest of the disk
             put(d, f"/datasets/{name}", tar_of(20 * MIB))
         kept = shutil.disk_usage(disk).free
-        check(KEPT - MIB <= kept, f"{kept} bytes stay for jobs, at least {KEPT - MIB}")
+        check(KEPT - MIB <= kept, f"{kept} bytes are kept for jobs; wanted: at least {KEPT - MIB}")
         check(d.request("POST", "/generate?async=1", '{"prompt": "a"}',
-                        {"Content-Type": "application/json"}).status == 202, "an order is taken all the same")
-        check(d.generate(DRAWING).status == 200, "and a drawing")
+                        {"Content-Type": "application/json"}).status == 202,
+                        "a job is accepted while uploads are refused")
+        check(d.generate(DRAWING).status == 200, "a drawing is accepted while uploads are refused")
         held = [announce(d, b"/datasets/big%d" % i, MIB) for i in range(8)]
         ends_in_time(d, DRAIN_S, "headers")
         for s in held:
@@ -99,7 +102,8 @@ def attack(disk):
                     tar.addfile(entry)
             with Daemon(LATENTD, MODEL, extra=["--dataset-root", inodes]) as d:
                 status, text = put(d, "/datasets/many", out.getvalue())
-                check(status == 507 and "comes twice" not in text, f"no inodes: {status} {text}")
+                check(status == 507 and "comes twice" not in text,
+                      f"a file system without free inodes is a 507: {status} {text}")
         finally:
             subprocess.run(["umount", "-l", inodes])
 

@@ -158,7 +158,7 @@ def main(root):
               f"descriptors {before[2]} -> {d.open_files()}, threads {before[1]} -> {d.threads()}")
         check(d.rss_kb() < 1.15 * before[0], f"memory {before[0]} -> {d.rss_kb()} KB")
         check(d.generate({**BASE, "num_inference_steps": 4}).json()["images"][0]["b64_json"] == first,
-              "a picture is what it was")
+              "a picture after all cancels equals the first one")
         pictures = [name for at, _, names in os.walk(os.path.join(root, "state", "jobs")) for name in names
                     if name.endswith((".png", ".webp")) and
                     d.get(f"/jobs/{os.path.basename(os.path.dirname(at))}").json()["state"] == "cancelled"]

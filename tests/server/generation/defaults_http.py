@@ -1,6 +1,6 @@
-"""The defaults of a checkpoint and those of the daemon: they hold in every API, for the command
-line's pictures, and in GET /info. A value that a client sends takes precedence, even if it
-equals the built-in default. usage: defaults_http.py EXECUTABLE MODEL"""
+"""The defaults of a checkpoint and those of the daemon: they apply in every API and on the command
+line, and GET /info shows them. A value that a client sends takes precedence, even if it equals the
+built-in default. usage: defaults_http.py EXECUTABLE MODEL"""
 import base64
 import json
 import os
@@ -47,43 +47,50 @@ def infotext(picture):
 
 
 def the_scheduler(path):
-    """A default scheduler takes the place of the checkpoint's; a client's own choice counts more."""
+    """A default scheduler replaces the checkpoint's, and a client's own choice replaces both."""
     own = {"name": "dpmpp_2m", "use_karras_sigmas": True}
     with Daemon(executable, path, extra=["--dtype", "f32"]) as d:
         told = d.get("/info").json()["model"]
         check(told["defaults"]["scheduler"] == own and told["default_scheduler"] == "dpmpp_2m", f"{told}")
-        check(told["default_scheduler_options"]["use_karras_sigmas"]["default"] is True, "its options too")
+        check(told["default_scheduler_options"]["use_karras_sigmas"]["default"] is True,
+              "the default scheduler's options are shown")
         check(d.get("/schedulers").json()["default"] == "dpmpp_2m", "GET /schedulers")
         named = used(d, scheduler=own)["scheduler"]
         check(named["name"] == "dpmpp_2m" and named["use_karras_sigmas"] is True, f"{named}")
         open_ = post(d, "/generate", {**WORDS, "output": "latent"})
         same = post(d, "/generate", {**WORDS, "output": "latent", "scheduler": own})
-        check(open_.json()["images"] == same.json()["images"], "the same latents as when it is named")
-        check(used(d)["scheduler"] == named, f"left out: {used(d)['scheduler']}")
+        check(open_.json()["images"] == same.json()["images"],
+              "latents with the default scheduler equal those with the scheduler named")
+        check(used(d)["scheduler"] == named,
+              f"a request without a scheduler uses the default: {used(d)['scheduler']}")
         check(used(d, scheduler={"use_karras_sigmas": False})["scheduler"]["use_karras_sigmas"] is False,
-              "an option alone goes to the default scheduler")
+              "an option without a name applies to the default scheduler")
         kept = used(d, scheduler={"timestep_spacing": "trailing"})["scheduler"]
         check((kept["name"], kept["use_karras_sigmas"], kept["timestep_spacing"]) == ("dpmpp_2m", True, "trailing"),
-              f"an option alone leaves the default's others: {kept}")
-        check(used(d, scheduler="ddim")["scheduler"]["name"] == "ddim", "a client's own")
+              f"an option without a name leaves the default's other options: {kept}")
+        check(used(d, scheduler="ddim")["scheduler"]["name"] == "ddim",
+              "a request's own scheduler is used")
         drawn = [json.loads(post(d, "/sdapi/v1/txt2img", {"prompt": "a", "steps": 2, "width": 64, "height": 64, **more}
                                  ).json()["info"]) for more in ({}, {"sampler_name": "Euler"})]
         check([one["sampler_name"] for one in drawn] == ["DPM++ 2M", "Euler"], f"{drawn}")
         check([re.search("Sampler: ([^,]+), Schedule type: ([^,]+)", one["infotexts"][0]).groups() for one in drawn] ==
               [("DPM++ 2M", "Karras"), ("Euler", "Uniform")], f"AUTOMATIC1111's names: {drawn}")
     with Daemon(executable, path, extra=["--dtype", "f32", "--default", "scheduler=euler_ancestral"]) as d:
-        check(used(d)["scheduler"]["name"] == "euler_ancestral", "the daemon's counts more")
+        check(used(d)["scheduler"]["name"] == "euler_ancestral",
+              "the daemon's --default overrides the checkpoint's")
 
 
 def without_any(path):
     with Daemon(executable, path, extra=["--dtype", "f32"]) as d:
         p = used(d)
-        check((p["guidance_scale"], p["width"], p["negative_prompt"]) == (7.5, 128, ""), f"built in: {p}")
+        check((p["guidance_scale"], p["width"], p["negative_prompt"]) == (7.5, 128, ""),
+              f"the built-in defaults apply: {p}")
         told = d.get("/info").json()["model"]["defaults"]
         check(told["guidance_scale"] == 7.5 and told["num_inference_steps"] == 25 and "width" not in told, f"{told}")
         r = post(d, "/sdapi/v1/txt2img", {"prompt": "a", "width": 64, "height": 64})
         found = infotext(base64.b64decode(r.json()["images"][0]))
-        check((found["Steps"], found["CFG scale"]) == ("50", "7"), f"AUTOMATIC1111's own: {found}")
+        check((found["Steps"], found["CFG scale"]) == ("50", "7"),
+              f"AUTOMATIC1111's route uses AUTOMATIC1111's defaults: {found}")
 
 
 def the_checkpoints_own(path):
@@ -94,25 +101,31 @@ def the_checkpoints_own(path):
         told = d.get("/info").json()["model"]["defaults"]
         check(told == {"negative_prompt": "grey, dull", "width": 64, "height": 72, "num_inference_steps": 3,
                        "guidance_scale": 3.5, "guidance_rescale": 0.25, "clip_skip": 1, "long_prompt": "chunk",
-                       "vae_tiling": "auto"}, f"the daemon's count more than the checkpoint's: {told}")
+                       "vae_tiling": "auto"},
+                       f"the daemon's defaults override the checkpoint's: {told}")
         p = post(d, "/generate", {"prompt": "a", "seed": 1}).json()["parameters"]
         check({name: p[name] for name in told if name != "vae_tiling"} ==
-              {name: told[name] for name in told if name != "vae_tiling"}, f"nothing was given: {p}")
+              {name: told[name] for name in told if name != "vae_tiling"},
+              f"a request without these fields gets the defaults: {p}")
         sent = {"negative_prompt": "", "width": 128, "height": 128, "guidance_scale": 7.5, "guidance_rescale": 0,
                 "clip_skip": 0, "long_prompt": "truncate", "num_inference_steps": 25}
         p = used(d, **sent)
-        check({name: p[name] for name in sent} == sent, f"built-in defaults that were sent: {p}")
+        check({name: p[name] for name in sent} == sent,
+              f"values that a request sends are used, also if they equal the built-in defaults: {p}")
         p = used(d, init_image=base64.b64encode(picture_of(d, 128, 64)).decode(), strength=1)
-        check((p["width"], p["height"]) == (128, 64), f"a picture has a size: {p}")
+        check((p["width"], p["height"]) == (128, 64),
+              f"a request with init_image has the picture's size: {p}")
         for name, body, found in apis(d):
             check(found == {"Steps": "3", "CFG scale": "3.5", "Size": "64x72"}, f"{name}: {found}")
             found = infotext(body(True))
-            check(found == {"Steps": "5", "CFG scale": "7.5", "Size": "128x64"}, f"{name}, given: {found}")
+            check(found == {"Steps": "5", "CFG scale": "7.5", "Size": "128x64"},
+                  f"{name}, with fields of the request: {found}")
         job = post(d, "/generate?async=1", {"prompt": "a", "seed": 1}).json()["id"]
-        check(wait_until(lambda: d.get(f"/jobs/{job}").json()["state"] == "succeeded", 60), "the job")
+        check(wait_until(lambda: d.get(f"/jobs/{job}").json()["state"] == "succeeded", 60),
+              "the job succeeds")
         request = d.get(f"/jobs/{job}").json()["request"]
         check(request.get("guidance_scale") == 3.5 and request.get("num_inference_steps") == 3,
-              f"a job keeps what it was accepted with: {request}")
+              f"a stored job has the defaults of its acceptance: {request}")
 
 
 def picture_of(d, width, height):
@@ -154,7 +167,7 @@ def wrong_files_are_named(folder):
                            capture_output=True, text=True, timeout=120)
         check(r.returncode == 1 and all(word in r.stderr for word in ("latentd.json", *words)),
               f"{text}: {r.returncode} {r.stderr}")
-    for text, words in (("guidance_scale", "FIELD=VALUE"), ("glow=1", "a default can be had for"),
+    for text, words in (("guidance_scale", "FIELD=VALUE"), ("glow=1", "a field that can have a default:"),
                         ("clip_skip=x", "an integer from 0"), ("scheduler=glow", "ddim"),
                         ("scheduler={", "JSON")):
         r = subprocess.run([executable, "serve", "--model", model, "--listen", "127.0.0.1:0", "--default", text],

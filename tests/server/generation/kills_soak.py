@@ -97,9 +97,11 @@ def main(root):
         for seed, id in list(load.keys.items())[::10]:
             r = d.request("POST", "/generate?async=1", json.dumps({**BASE, "seed": seed}),
                           {"Content-Type": "application/json", "Idempotency-Key": f"seed-{seed}"})
-            check(r.status == 202 and r.json()["id"] == id, f"a key is still that of {id}: {r.status}")
+            check(r.status == 202 and r.json()["id"] == id,
+                  f"the Idempotency-Key still stands for job {id}: {r.status}")
         known = [job["id"] for job in listed(d)]
-        check(len(known) == len(set(known)) and set(load.accepted) <= set(known), "none is lost")
+        check(len(known) == len(set(known)) and set(load.accepted) <= set(known),
+              "no accepted job is lost")
         pictures, states = follow_to_the_end(d, load)
         folders = os.listdir(os.path.join(state, "jobs"))
         check(set(folders) <= set(known), f"folders without a job: {set(folders) - set(known)}")
@@ -107,7 +109,8 @@ def main(root):
                 if at.endswith("images") and name != "0.png"]
         for seed in random.Random(SEED).sample(sorted(pictures), min(25, len(pictures))):
             plain = d.generate({**BASE, "seed": seed}, {"Accept": "image/png"})
-            check(plain.body == pictures[seed], f"the picture of seed {seed}")
+            check(plain.body == pictures[seed],
+                  f"the plain request of seed {seed} got that seed's picture")
         attempts = sorted(job["attempts"] for job in listed(d))
         print(f"{KILLS} kills, {min(moments):.2f} to {max(moments):.2f} s after the start; {len(load.accepted)} jobs "
               f"accepted, in the end {states}; begun up to {attempts[-1]} times; {len(known) - len(load.accepted)} "

@@ -37,8 +37,8 @@ def order(daemon, **more):
 def begun(daemon, **more):
     """Orders a job and waits until it is being drawn, then fills the disk. Returns the job's id."""
     r = order(daemon, **more)
-    check(r.status == 202, f"an order: {r.status} {r.body[:200]}")
-    check(daemon.is_drawing(), "it is being drawn")
+    check(r.status == 202, f"the job is accepted: {r.status} {r.body[:200]}")
+    check(daemon.is_drawing(), "the job is being drawn")
     disk(daemon, True)
     return r.json()["id"]
 
@@ -51,59 +51,69 @@ def cancel_is_heard(daemon, job_id):
     r = daemon.request("POST", f"/jobs/{job_id}/cancel")
     message = r.error()["message"]
     check(r.status == 507 and r.error()["code"] == "disk_full" and "is asked to stop" in message,
-          f"a cancel that cannot be written down says so: {r.status} {r.body[:300]}")
-    check(job(daemon, job_id)["asked_to"] == "cancel", "the job says what it was asked for")
+          f"a cancel that cannot be stored is a 507 that says so: {r.status} {r.body[:300]}")
+    check(job(daemon, job_id)["asked_to"] == "cancel",
+          "GET /jobs/ID shows the cancel that was asked for")
     return message
 
 
 def what_is_drawn_is_written_later(daemon):
     drawn = daemon.generate(FIELDS, {"Accept": "image/png"}).body
     job_id = begun(daemon)
-    check(daemon.gets_to_depth(0), "it is drawn to its end")
-    check(daemon.generate({"prompt": "a"}).status == 200, "pictures are drawn all the while")
+    check(daemon.gets_to_depth(0), "the job is drawn to its end")
+    check(daemon.generate({"prompt": "a"}).status == 200,
+          "a plain request is drawn while the disk is full")
     r = order(daemon)
-    check(r.status == 507 and r.error()["code"] == "disk_full", f"no order is taken: {r.status} {r.body[:200]}")
+    check(r.status == 507 and r.error()["code"] == "disk_full",
+          f"no new job is accepted while the disk is full: {r.status} {r.body[:200]}")
     # 3 s are enough for two more attempts to write the picture.
     ended = wait_until(lambda: job(daemon, job_id)["state"] != "running", 3)
-    check(not ended, f"it does not fail for that: {job(daemon, job_id)['state']}")
+    check(not ended,
+          f"the job does not end while its pictures cannot be written: {job(daemon, job_id)['state']}")
     disk(daemon, False)
     end = job(daemon, job_id, "?wait=30")
-    check(end["state"] == "succeeded", f"with room again it succeeds: {end['state']} {end['error']}")
+    check(end["state"] == "succeeded",
+          f"once the disk has space, the job succeeds: {end['state']} {end['error']}")
     picture = daemon.get(f"/jobs/{job_id}/images/0.png")
     check(picture.status == 200 and picture.body == drawn,
-          f"{len(picture.body)} bytes, of the request's {len(drawn)}")
+          f"the job's picture is the plain request's: {len(picture.body)} bytes, {len(drawn)} bytes")
     print(f"drawn on a full disk: {end['state']} after it has room, {len(picture.body)} bytes as a request's")
 
 
 def a_job_that_waits_for_room_can_be_cancelled(daemon):
     job_id = begun(daemon)
-    check(daemon.gets_to_depth(0), "it is drawn to its end")
+    check(daemon.gets_to_depth(0), "the job is drawn to its end")
     cancel_is_heard(daemon, job_id)
     disk(daemon, False)
     end = job(daemon, job_id, "?wait=30")
-    check(end["state"] == "cancelled", f"what waits for room is cancelled: {end['state']}")
+    check(end["state"] == "cancelled",
+          f"a job whose pictures wait for disk space can be cancelled: {end['state']}")
 
 
 def a_job_that_draws_can_be_cancelled(daemon):
     job_id = begun(daemon, num_inference_steps=900)
     message = cancel_is_heard(daemon, job_id)
-    check(daemon.gets_to_depth(0), "it stops drawing at once")
-    check(job(daemon, job_id)["state"] == "running", "which cannot be written down yet")
+    check(daemon.gets_to_depth(0), "a cancelled job is no longer drawn")
+    check(job(daemon, job_id)["state"] == "running",
+          "the job's state stays running while the disk is full")
     disk(daemon, False)
     end = job(daemon, job_id, "?wait=30")
-    check(end["state"] == "cancelled", f"with room again it is cancelled: {end['state']}")
-    check(daemon.request("POST", f"/jobs/{job_id}/cancel").status == 200, "once more changes nothing")
+    check(end["state"] == "cancelled",
+          f"once the disk has space, the job is cancelled: {end['state']}")
+    check(daemon.request("POST", f"/jobs/{job_id}/cancel").status == 200,
+          "a second cancel is answered with 200")
     print(f"cancelled on a full disk: {message}")
 
 
 def a_daemon_that_stops_meanwhile_draws_it_later(executable, folder):
     with Started(executable, folder) as daemon:
         job_id = begun(daemon)
-        check(daemon.gets_to_depth(0), "it is drawn to its end")
+        check(daemon.gets_to_depth(0), "the job is drawn to its end")
     os.remove(f"{folder}/../filler")
     with Started(executable, folder) as daemon:
         end = job(daemon, job_id, "?wait=30")
-        check(end["state"] == "succeeded", f"after the next start it is drawn anew: {end['state']} {end['error']}")
+        check(end["state"] == "succeeded",
+              f"after a restart the job is drawn anew: {end['state']} {end['error']}")
 
 
 class Started(Daemon):

@@ -52,7 +52,7 @@ def a_job_draws_what_a_request_draws(d):
     r = d.order(fields, {"Prefer": "wait=5, respond-async"}, "/generate")
     job = r.json()
     check(r.status == 202 and job["type"] == "generate", f"{r.status} {r.body[:300]}")
-    check(isinstance(job["request"]["seed"], int), "the seed is decided when it is accepted")
+    check(isinstance(job["request"]["seed"], int), "the answer to the order has the job's seed")
     source = EventSource(d, f"/jobs/{job['id']}/events", last_id=0)
     source.open()
     events = source.all()
@@ -70,20 +70,24 @@ def a_job_draws_what_a_request_draws(d):
         # The metadata in the files differ, because they contain the image's index within its
         # request. So only the
         # last bytes are compared.
-        check(r.body[-200:] == alone.body[-200:], "the picture is the same")
-    check(events[-1].kind == "state" and events[-1].number == max(e.number for e in events), "events end with it")
+        check(r.body[-200:] == alone.body[-200:], "the job's picture equals the plain request's")
+    check(events[-1].kind == "state" and events[-1].number == max(e.number for e in events),
+          "the last event is the job's end")
     check(any(e.kind == "progress" for e in events), f"{[e.kind for e in events]}")
     previews = [json.loads(e.data) for e in events if e.kind == "preview"]
     check(previews and previews[0]["b64_json"] and previews[0]["step"] in (3, 6), f"{previews[:1]}")
     # Resumes the events from the middle, and from the end.
     again = EventSource(d, f"/jobs/{job['id']}/events", last_id=events[1].number)
     again.open()
-    check([e.number for e in again.all()] == [e.number for e in events[2:]], "Last-Event-ID goes on")
-    check(EventSource(d, f"/jobs/{job['id']}/events", last_id=events[-1].number).open() == 204, "nothing more")
+    check([e.number for e in again.all()] == [e.number for e in events[2:]],
+          "Last-Event-ID continues the events after that number")
+    check(EventSource(d, f"/jobs/{job['id']}/events", last_id=events[-1].number).open() == 204,
+          "a stream after the last event is a 204")
     for name in ("2.jpeg", "0.png", "..%2frequest.json", "x", "0"):
         check(d.get(f"/jobs/{job['id']}/images/{name}").status in (400, 404), name)
-    check(d.request("DELETE", f"/jobs/{job['id']}").status == 200, "it can be deleted")
-    check(not os.path.exists(os.path.join(d.folder, "jobs", job["id"])), "with its pictures")
+    check(d.request("DELETE", f"/jobs/{job['id']}").status == 200, "an ended job can be deleted")
+    check(not os.path.exists(os.path.join(d.folder, "jobs", job["id"])),
+          "deleting a job removes its pictures")
 
 
 def refusals(d):
@@ -99,17 +103,20 @@ def refusals(d):
     check(r.status == 400 and r.error()["param"] == "query", f"{r.status} {r.body}")
     r = d.order(headers={"Idempotency-Key": "a b"})
     check(r.status == 400 and r.error()["param"] == "Idempotency-Key", f"{r.status} {r.body}")
-    check(len(os.listdir(os.path.join(d.folder, "jobs"))) == before, "nothing is left of them")
+    check(len(os.listdir(os.path.join(d.folder, "jobs"))) == before,
+          "refused orders leave no folder")
 
 
 def keys(d):
     r = [d.order({"seed": 4}, {"Idempotency-Key": "k"}) for _ in range(2)]
-    check(r[0].status == r[1].status == 202 and r[0].json()["id"] == r[1].json()["id"], "one job for one key")
+    check(r[0].status == r[1].status == 202 and r[0].json()["id"] == r[1].json()["id"],
+          "two orders with one Idempotency-Key are one job")
     r.append(d.order({"seed": 5}, {"Idempotency-Key": "k"}))
     check(r[2].status == 409 and "Idempotency-Key k was" in r[2].error()["message"], f"{r[2].body}")
     d.end(r[0].json()["id"])
     after = d.order({"seed": 4}, {"Idempotency-Key": "k"}).json()
-    check(after["id"] == r[0].json()["id"] and after["state"] == "succeeded", "also when it is done")
+    check(after["id"] == r[0].json()["id"] and after["state"] == "succeeded",
+          "the key stands for the job also after its end")
 
 
 def pictures_in_are_kept(d):
@@ -120,7 +127,8 @@ def pictures_in_are_kept(d):
     check(list(job["request"]["init_image"]) == ["characters"], f"{job['request']}")
     alone = d.generate({"prompt": "a", "num_inference_steps": 10, "scheduler": "ddim", **fields},
                        {"Accept": "image/png"})
-    check(d.get(f"/jobs/{id}/images/0.png").body == alone.body, "it is drawn from")
+    check(d.get(f"/jobs/{id}/images/0.png").body == alone.body,
+          "the job draws from its init_image as a plain request does")
 
 
 def latents_are_a_file(d):
@@ -134,30 +142,37 @@ def latents_are_a_file(d):
 def cancels_and_pauses(folder):
     with Orders(folder, step_ms=20) as d:
         running = [d.accepted(num_inference_steps=800) for _ in range(8)]
-        check(wait_until(lambda: all(d.state(id) == "running" for id in running)), "eight are drawn at once")
+        check(wait_until(lambda: all(d.state(id) == "running" for id in running)),
+              "eight jobs are drawn at once")
         queued = d.accepted(num_inference_steps=5)
-        check(d.state(queued) == "queued", "the ninth waits")
+        check(d.state(queued) == "queued", "the ninth job waits")
         r = d.request("POST", f"/jobs/{queued}/cancel")
-        check(r.status == 200 and r.json()["state"] == "cancelled", "a queued one is cancelled at once")
+        check(r.status == 200 and r.json()["state"] == "cancelled",
+              "a queued job is cancelled at once")
         begun = time.monotonic()
-        check(d.request("POST", f"/jobs/{running[0]}/cancel").status == 200, "a running one is asked to")
-        check(d.end(running[0])["state"] == "cancelled", "and stops")
+        check(d.request("POST", f"/jobs/{running[0]}/cancel").status == 200,
+              "cancelling a running job is accepted")
+        check(d.end(running[0])["state"] == "cancelled", "the running job is cancelled")
         took_s = time.monotonic() - begun
         # A job can also be cancelled by the id of its request.
-        check(d.request("POST", f"/generate/{running[1]}/cancel").status == 200, "it has an id like others")
-        check(d.end(running[1])["state"] == "cancelled", "and stops")
-        check(d.request("POST", f"/jobs/{running[2]}/pause").status == 200, "pausing")
-        check(d.end(running[2])["state"] == "paused", "is stopping too")
+        check(d.request("POST", f"/generate/{running[1]}/cancel").status == 200,
+              "POST /generate/ID/cancel takes a job's id")
+        check(d.end(running[1])["state"] == "cancelled", "that job is cancelled")
+        check(d.request("POST", f"/jobs/{running[2]}/pause").status == 200,
+              "pausing a running job is accepted")
+        check(d.end(running[2])["state"] == "paused", "the running job is paused")
         fresh = d.accepted(num_inference_steps=3, priority=3)
-        check(d.end(fresh)["state"] == "succeeded", "there is room again")
-        check(d.request("DELETE", f"/jobs/{running[3]}").status == 409, "a running one stays")
+        check(d.end(fresh)["state"] == "succeeded",
+              "a new job is drawn in the place of a stopped one")
+        check(d.request("DELETE", f"/jobs/{running[3]}").status == 409,
+              "a running job cannot be deleted")
         check(not d.files(running[0])[1:] and d.get(f"/jobs/{running[0]}/images/0.png").status == 404,
-              "a cancelled one has no pictures")
+              "a cancelled job has no pictures")
         print(f"cancelled within {took_s:.3f} s of 20 ms a step, beside seven others")
         for id in running[2:]:
             d.request("POST", f"/jobs/{id}/cancel")
         for id in running[2:]:
-            check(d.end(id)["state"] == "cancelled", "all end")
+            check(d.end(id)["state"] == "cancelled", "every job ends as cancelled")
 
 
 def a_pause_that_is_taken_back_ends_no_job(folder):
@@ -165,7 +180,8 @@ def a_pause_that_is_taken_back_ends_no_job(folder):
     stops only between two steps."""
     with Orders(folder, step_ms=100, settings=",images=4") as d:
         running = [d.accepted(num_inference_steps=10) for _ in range(4)]
-        check(wait_until(lambda: all(d.state(id) == "running" for id in running)), "all are drawn")
+        check(wait_until(lambda: all(d.state(id) == "running" for id in running)),
+              "all jobs are being drawn")
         for id in running:
             for change in ("pause", "resume"):
                 r = d.request("POST", f"/jobs/{id}/{change}")
@@ -199,7 +215,8 @@ def a_failure_has_its_reason(d):
 def kills_lose_nothing(folder):
     with Orders(folder, step_ms=20) as d:
         ids = [d.accepted(seed=i, num_inference_steps=8) for i in range(12)]
-        check(wait_until(lambda: d.get(f"/jobs/{ids[0]}").json()["step"] > 1), "it goes on")
+        check(wait_until(lambda: d.get(f"/jobs/{ids[0]}").json()["step"] > 1),
+              "the job is drawn after the restart")
         d.process.kill()
         d.process.wait()
     left = os.path.join(folder, "jobs", "0123456789abcdef")
@@ -207,18 +224,19 @@ def kills_lose_nothing(folder):
     with open(os.path.join(left, "request.json"), "w") as f:
         f.write("{}")
     with Orders(folder, step_ms=20) as d:
-        check(not os.path.exists(left), "what never became a job is removed")
+        check(not os.path.exists(left), "a folder that belongs to no job is removed at the start")
         for i, id in enumerate(ids):
             job = d.end(id)
             check(job["state"] == "succeeded" and job["result"]["images"][0]["seed"] == i, f"{job['error']}")
             check(d.files(id)[0] == "images/0.png", f"{d.files(id)}")
-        check(any(d.get(f"/jobs/{id}").json()["attempts"] == 2 for id in ids), "some were begun twice")
+        check(any(d.get(f"/jobs/{id}").json()["attempts"] == 2 for id in ids),
+              "at least one job was begun twice")
     # A daemon that is told to stop puts its jobs back.
     with Orders(folder, step_ms=20) as d:
         id = d.accepted(num_inference_steps=60)
-        check(wait_until(lambda: d.state(id) == "running"), "it runs")
+        check(wait_until(lambda: d.state(id) == "running"), "the job runs")
     with Orders(folder, step_ms=20) as d:
-        check(d.end(id)["state"] == "succeeded", "and it goes on")
+        check(d.end(id)["state"] == "succeeded", "the job succeeds after the restart")
 
 
 def column(folder, id, name):
@@ -233,9 +251,11 @@ def who_only_waited_is_not_to_blame(folder):
     several times."""
     with Orders(folder, step_ms=20) as d:
         first = d.accepted(num_inference_steps=500, priority=3)
-        check(wait_until(lambda: d.get(f"/jobs/{first}").json()["step"] > 0), "it is drawn")
+        check(wait_until(lambda: d.get(f"/jobs/{first}").json()["step"] > 0),
+              "the first job is drawn")
         waiting = d.accepted(num_inference_steps=999)
-        check(wait_until(lambda: d.state(waiting) == "running"), "it is begun, and waits")
+        check(wait_until(lambda: d.state(waiting) == "running"),
+              "the second job is begun and waits")
         d.process.kill()
         d.process.wait()
     with sqlite3.connect(os.path.join(folder, "jobs.sqlite")) as db:
@@ -246,7 +266,8 @@ def who_only_waited_is_not_to_blame(folder):
         with Orders(folder, step_ms=20) as d:
             check(wait_until(lambda: d.state(waiting) == "running"), f"{d.get('/jobs/' + waiting).body}")
             time.sleep(1.5)
-            check(wait_until(lambda: d.get(f"/jobs/{first}").json()["step"] > furthest), "the first gets further")
+            check(wait_until(lambda: d.get(f"/jobs/{first}").json()["step"] > furthest),
+                  "the first job makes further steps")
             d.process.kill()
             d.process.wait()
         furthest = column(folder, first, "furthest")
@@ -260,11 +281,13 @@ def who_only_waited_is_not_to_blame(folder):
 def a_lost_device_loses_no_job(folder):
     with Orders(folder, step_ms=10) as d:
         ids = [d.accepted(seed=i, num_inference_steps=300) for i in range(9)]
-        check(wait_until(lambda: d.get(f"/jobs/{ids[0]}").json()["step"] > 0), "one is drawn, eight are begun")
+        check(wait_until(lambda: d.get(f"/jobs/{ids[0]}").json()["step"] > 0),
+              "one job is drawn, eight are begun")
         r = d.generate({"prompt": "fail:lost", "num_inference_steps": 1})
         check(r.status == 500 and r.error()["code"] == "device_lost", f"{r.status} {r.body[:200]}")
         check(d.process.wait(20) == 70, "status 70")
-    check([column(folder, id, "state") for id in ids] == 8 * ["running"] + ["queued"], "none has ended")
+    check([column(folder, id, "state") for id in ids] == 8 * ["running"] + ["queued"],
+          "no job has ended")
     with Orders(folder, step_ms=10) as d:
         jobs = [d.get(f"/jobs/{id}").json() for id in ids]
         check(all(job["state"] in ("queued", "running") for job in jobs), f"{[job['error'] for job in jobs]}")
@@ -294,32 +317,38 @@ def pictures_expire(folder):
         keep = 1500 // each
         check(1 <= keep < 5, f"{each} bytes each")
         newest = sorted(range(5), key=lambda i: jobs[i]["finished_at"])[-1]
-        check(wait_until(lambda: sum(bool(d.files(id)) for id in ids) <= keep, 10), "the oldest go")
-        check(d.get(f"/jobs/{ids[newest]}/images/0.png").status == 200, "the newest stays")
+        check(wait_until(lambda: sum(bool(d.files(id)) for id in ids) <= keep, 10),
+              "the oldest pictures are removed")
+        check(d.get(f"/jobs/{ids[newest]}/images/0.png").status == 200,
+              "the newest picture is kept")
         gone = next(id for id in ids if not d.files(id))
         r = d.get(f"/jobs/{gone}/images/0.png")
         check(r.status == 404 and "not any more" in r.error()["message"], f"{r.body}")
-        check(d.state(gone) == "succeeded", "the job itself is remembered")
+        check(d.state(gone) == "succeeded", "the job whose pictures were removed is still known")
     with Orders(folder, extra=("--results-max-age", "0.0005")) as d:
         id = d.accepted()
-        check(d.end(id)["state"] == "succeeded", "drawn")
-        check(wait_until(lambda: not d.files(id), 10), "and gone after two seconds")
+        check(d.end(id)["state"] == "succeeded", "the job is drawn")
+        check(wait_until(lambda: not d.files(id), 10), "its pictures are removed after two seconds")
 
 
 def what_cannot_begin_again_keeps_no_request(folder):
     fields = {"init_image": png_base64(64, 64, gradient), "strength": 0.9, "num_inference_steps": 800}
     with Orders(folder, step_ms=20, extra=("--results-max-age", "0.0005")) as d:
         failed = d.accepted(prompt="fail:internal")
-        check(d.end(failed)["state"] == "failed", "it can be tried again")
+        check(d.end(failed)["state"] == "failed", "the job fails")
         ids = [d.accepted(**fields) for _ in range(9)]
-        check(wait_until(lambda: d.state(ids[0]) == "running"), "one is drawn")
-        check(all(d.files(id) == ["request.json"] for id in ids), "each has what it was asked for")
+        check(wait_until(lambda: d.state(ids[0]) == "running"), "the first job is being drawn")
+        check(all(d.files(id) == ["request.json"] for id in ids),
+              "each waiting job's folder holds its request")
         for id in (ids[8], ids[0]):
             check(d.request("POST", f"/jobs/{id}/cancel").status == 200 and d.end(id)["state"] == "cancelled", id)
-        check(d.request("POST", f"/jobs/{ids[1]}/pause").status == 200, "one is paused")
-        check(d.end(ids[1])["state"] == "paused", "and can go on")
-        check(wait_until(lambda: not d.files(ids[0]) and not d.files(ids[8]), 10), "cancelled ones cannot")
-        check(d.files(ids[1]) == d.files(failed) == ["request.json"], "theirs stay")
+        check(d.request("POST", f"/jobs/{ids[1]}/pause").status == 200,
+              "pausing the second job is accepted")
+        check(d.end(ids[1])["state"] == "paused", "the second job is paused")
+        check(wait_until(lambda: not d.files(ids[0]) and not d.files(ids[8]), 10),
+              "the files of cancelled jobs are removed, since they cannot be resumed")
+        check(d.files(ids[1]) == d.files(failed) == ["request.json"],
+              "the files of paused and failed jobs are kept")
         for id in ids[2:8]:
             d.request("POST", f"/jobs/{id}/cancel")
 
@@ -327,15 +356,15 @@ def what_cannot_begin_again_keeps_no_request(folder):
 def a_stop_waits_quietly(folder):
     with Orders(folder, step_ms=3000, extra=("--results-max-age", "0.0005")) as d:
         id = d.accepted()
-        check(wait_until(lambda: d.state(id) == "running"), "it runs")
+        check(wait_until(lambda: d.state(id) == "running"), "the job runs")
         d.process.terminate()
         time.sleep(1.3)  # longer than the second between two checks of the pictures' ages
         before_s = cpu_s(d)
         time.sleep(0.7)
         used_s = cpu_s(d) - before_s
         print(f"{used_s:.2f} s of work in 0.7 s of waiting for a step to end")
-        check(used_s < 0.3, f"it spins: {used_s:.2f} s")
-        check(d.process.wait(30) == 0, "and it ends")
+        check(used_s < 0.3, f"waiting takes less than 0.3 s of processor time, not {used_s:.2f} s")
+        check(d.process.wait(30) == 0, "SIGTERM ends the daemon with status 0")
 
 
 def cpu_s(d):

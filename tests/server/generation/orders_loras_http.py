@@ -27,7 +27,8 @@ def end(d, id):
 def blocked(d):
     """Orders eight long jobs, behind which others must wait."""
     ids = [order(d, num_inference_steps=900, priority=-3, loras=[]) for _ in range(8)]
-    check(wait_until(lambda: all(d.get(f"/jobs/{id}").json()["state"] == "running" for id in ids)), "all are drawn")
+    check(wait_until(lambda: all(d.get(f"/jobs/{id}").json()["state"] == "running" for id in ids)),
+          "all eight jobs are running")
     return ids
 
 
@@ -35,29 +36,33 @@ def main(root):
     loras = os.path.join(root, "loras")
     shutil.copytree(os.path.join(MODEL, "loras"), loras)
     with Daemon(EXECUTABLE, MODEL, extra=("--state-dir", os.path.join(root, "state"), "--lora-dir", loras)) as d:
-        check(d.request("POST", "/loras/snow", '{"default_weight": 0.6}', JSON).status == 200, "a default")
+        check(d.request("POST", "/loras/snow", '{"default_weight": 0.6}', JSON).status == 200,
+              "snow becomes a default adapter")
         plain = d.generate(FIELDS, {"Accept": "image/png"}).body
         before = blocked(d)
         default = order(d)
         named = order(d, loras=[{"name": "rainbow", "weight": 0.5}])
         gone = order(d, loras=[{"name": "rainbow", "weight": 0.4}, {"name": "snow", "weight": 0.1}])
-        check(d.request("POST", "/loras/snow", '{"default_weight": null}', JSON).status == 200, "no default any more")
+        check(d.request("POST", "/loras/snow", '{"default_weight": null}', JSON).status == 200,
+              "snow is no longer a default adapter")
         with open(os.path.join(loras, "snow.safetensors"), "rb") as f:
             snow = f.read()
         check(d.request("PUT", "/loras/rainbow", snow,
-                        {"Content-Type": "application/octet-stream"}).status in (200, 201), "another rainbow")
+                        {"Content-Type": "application/octet-stream"}).status in (200, 201),
+              "rainbow is replaced by another file")
         for id in before:
             d.request("POST", f"/jobs/{id}/cancel")
         job = end(d, default)
         check(job["request"]["loras"][0]["name"] == "snow" and job["state"] == "succeeded", f"{job['error']}")
-        check(d.get(f"/jobs/{default}/images/0.png").body == plain, "the default of then")
+        check(d.get(f"/jobs/{default}/images/0.png").body == plain,
+              "the job used the default adapter of its acceptance")
         for id in (named, gone):
             job = end(d, id)
             check(job["state"] == "failed" and job["error"]["code"] == "conflict" and
                   "adapter rainbow was replaced" in job["error"]["message"], f"{job['state']} {job['error']}")
         before = blocked(d)
         gone = order(d, loras=[{"name": "rainbow"}])
-        check(d.request("DELETE", "/loras/rainbow").status in (200, 204), "deleted")
+        check(d.request("DELETE", "/loras/rainbow").status in (200, 204), "rainbow is deleted")
         for id in before:
             d.request("POST", f"/jobs/{id}/cancel")
         job = end(d, gone)

@@ -51,7 +51,8 @@ class Switched(Daemon):
         return self.get("/models").json()["switch"]
 
     def over(self, state="done"):
-        check(wait_until(lambda: self.switch()["state"] in ("done", "failed"), 60), f"an end: {self.switch()}")
+        check(wait_until(lambda: self.switch()["state"] in ("done", "failed"), 60),
+              f"the switch ends: {self.switch()}")
         check(self.switch()["state"] == state, f"{self.switch()}")
 
     def drawn_by(self, ids):
@@ -76,46 +77,51 @@ def what_was_accepted_is_finished(old, new):
     cancelled, and the others wait."""
     with Switched(prepare(), old) as d:
         paused = d.accepted(num_inference_steps=999)
-        check(wait_until(lambda: d.job(paused)["step"] > 0), "one is drawn")
+        check(wait_until(lambda: d.job(paused)["step"] > 0), "the job is being drawn")
         d.ask(paused, "pause")
-        check(d.job(paused, 30)["state"] == "paused", "and set aside")
+        check(d.job(paused, 30)["state"] == "paused", "the job is paused")
         long = [d.accepted(**ENDLESS) for _ in range(8)]
         known = d.order({"Idempotency-Key": "k"}, seed=1, priority=-3).json()["id"]
         ids = [known] + [d.accepted(seed=i) for i in range(2)]
         told = d.put(new)
-        check(told["waits_for_jobs"] == 11 and told["unloads_first"] == (old == HEAVY), f"it says so: {told}")
+        check(told["waits_for_jobs"] == 11 and told["unloads_first"] == (old == HEAVY),
+              f"the answer says how many jobs the switch waits for: {told}")
         check(wait_until(lambda: d.switch()["state"] == "draining"), f"{d.switch()}")
         r = d.order()
         check(r.status == 503 and f"the switch to {new} waits" in r.error()["message"] and "retry-after" in r.headers,
-              f"no job is accepted meanwhile: {r.status} {r.body[:300]}")
+              f"no new job is accepted during the switch: {r.status} {r.body[:300]}")
         r = d.order({"Idempotency-Key": "k"}, seed=1, priority=-3)
-        check(r.status == 202 and r.json()["id"] == known, f"one that was is known: {r.status} {r.body[:300]}")
+        check(r.status == 202 and r.json()["id"] == known,
+              f"an accepted job's Idempotency-Key is still answered: {r.status} {r.body[:300]}")
         r = d.generate({"prompt": "a", "num_inference_steps": 1})
-        check(r.status == 200 and r.json()["model"] == old, f"requests are: {r.status} {r.body[:300]}")
+        check(r.status == 200 and r.json()["model"] == old,
+              f"plain requests are drawn by the old checkpoint: {r.status} {r.body[:300]}")
         r = d.generate({"prompt": "a", "model": new})
         check(r.status == 503 and "is being loaded" in r.error()["message"], f"{r.status} {r.body[:300]}")
         for id in long[1:]:
             d.ask(id, "cancel")
         check(d.drawn_by(ids) == {old}, f"{d.drawn_by(ids)}")
-        check(wait_until(lambda: d.switch()["waits_for_jobs"] == 1), f"all but one: {d.switch()}")
-        check(d.switch()["state"] == "draining", f"which it waits for: {d.switch()}")
+        check(wait_until(lambda: d.switch()["waits_for_jobs"] == 1),
+              f"the switch waits for one last job: {d.switch()}")
+        check(d.switch()["state"] == "draining", f"the switch is still draining: {d.switch()}")
         d.ask(long[0], "cancel")
         d.over()
         check(d.switch()["waits_for_jobs"] == 0, f"{d.switch()}")
-        check(wait_until(lambda: f"the model {old} is unloaded" in d.read_log()), "the old one is gone")
-        check(d.drawn_by([d.accepted()]) == {new}, "a job is the new one's")
+        check(wait_until(lambda: f"the model {old} is unloaded" in d.read_log()),
+              "the old checkpoint is unloaded")
+        check(d.drawn_by([d.accepted()]) == {new}, "a new job is drawn by the new checkpoint")
         one_that_comes_too_late(d, paused, old, new)
 
 
 def one_that_comes_too_late(d, id, old, new):
     d.ask(id, "resume")
     error = d.job(id, 30)["error"]
-    check(error and error["code"] == "conflict" and f"for the model {old}, and {new} is drawn" in error["message"],
-          f"the reason names both: {error}")
+    check(error and error["code"] == "conflict" and f"for the model {old}, but {new} is in use" in error["message"],
+          f"the job's error names both checkpoints: {error}")
     d.put(old)
     d.over()
     d.ask(id, "resume")
-    check(d.drawn_by([id]) == {old}, "and it can be had")
+    check(d.drawn_by([id]) == {old}, "the job is drawn after a switch back to its checkpoint")
 
 
 def a_load_that_fails():
@@ -130,9 +136,10 @@ def a_load_that_fails():
         d.ask(long, "cancel")
         d.over("failed")
         check("cut short" in d.switch()["error"]["message"], f"{d.switch()}")
-        check(f"the model {HEAVY} is unloaded" in d.read_log(), "it was gone")
-        check(d.get("/health/ready").status == 200 and d.get("/models").json()["current"] == HEAVY, "and is there again")
-        check(d.drawn_by([d.accepted()]) == {HEAVY}, "and draws")
+        check(f"the model {HEAVY} is unloaded" in d.read_log(), "the old checkpoint was unloaded")
+        check(d.get("/health/ready").status == 200 and d.get("/models").json()["current"] == HEAVY,
+              "the old checkpoint is loaded again")
+        check(d.drawn_by([d.accepted()]) == {HEAVY}, "the old checkpoint draws a new job")
         d.put(HEAVIER)
         d.over()
 
@@ -141,27 +148,30 @@ def what_waits_has_not_ended():
     """A job that finds no checkpoint is tried again until there is one."""
     with Switched(prepare(), HEAVY) as d:
         paused = d.accepted(num_inference_steps=999)
-        check(wait_until(lambda: d.job(paused)["step"] > 0), "it is drawn")
+        check(wait_until(lambda: d.job(paused)["step"] > 0), "the job is being drawn")
         d.ask(paused, "pause")
-        check(d.job(paused, 30)["state"] == "paused", "and set aside")
+        check(d.job(paused, 30)["state"] == "paused", "the job is paused")
 
         def completed(id):
             return d.request("POST", "/internal/progress", json.dumps({"id_task": id}), JSON).json()["completed"]
 
-        check(not completed(paused), "which is no end")
+        check(not completed(paused), "/internal/progress shows the paused job as not completed")
         finished = d.accepted()
-        check(d.job(finished, 60)["state"] == "succeeded", "another one is done")
+        check(d.job(finished, 60)["state"] == "succeeded", "another job succeeds")
         d.put(SLOW)
-        check(wait_until(lambda: f"the model {HEAVY} is unloaded" in d.read_log(), 60), "there is none")
+        check(wait_until(lambda: f"the model {HEAVY} is unloaded" in d.read_log(), 60),
+              "no checkpoint is loaded")
         d.ask(paused, "resume")
-        check(wait_until(lambda: d.job(paused)["state"] == "running"), "it is begun")
+        check(wait_until(lambda: d.job(paused)["state"] == "running"), "the resumed job is begun")
         looks = []
         while d.switch()["state"] == "loading":
             looks.append([completed(id) for id in (paused, finished)])
         print(f"{len(looks)} looks while the next checkpoint was loaded: {sum(a for a, _ in looks)} said that the one "
               f"that waits is completed, {sum(b for _, b in looks)} that the other one is")
-        check(looks and not any(a for a, _ in looks), "who waits is not completed")
-        check(all(b for _, b in looks), "and who is done is not forgotten")
+        check(looks and not any(a for a, _ in looks),
+              "/internal/progress never shows a waiting job as completed")
+        check(all(b for _, b in looks),
+              "/internal/progress keeps showing an ended job as completed")
         d.over()
 
 
@@ -177,12 +187,13 @@ def it_stops_meanwhile():
         asked.start()
         check(wait_until(lambda: (d.switch() or {}).get("state") == "draining"), f"{d.switch()}")
         d.process.terminate()
-        check(d.process.wait(30) == 0, "it ends")
+        check(d.process.wait(30) == 0, "SIGTERM ends the daemon with status 0")
         asked.join()
         check(answers[0].status == 503 and b"the daemon is stopping" in answers[0].body, f"{answers[0].body}")
     with Switched(folder, OLD) as d:
-        check(all(d.job(id)["state"] in ("queued", "running") for id in ids), "none has ended")
-        check(wait_until(lambda: any(d.job(id)["step"] > 0 for id in ids)), "and they go on")
+        check(all(d.job(id)["state"] in ("queued", "running") for id in ids), "no job has ended")
+        check(wait_until(lambda: any(d.job(id)["step"] > 0 for id in ids)),
+              "the jobs are drawn after the restart")
         for id in ids:
             d.ask(id, "cancel")
         d.put(NEW)
@@ -198,11 +209,12 @@ def it_comes_back_with_another(folder):
         d.process.wait()
     with Switched(folder, OLD) as d:
         errors = [d.job(id, 30)["error"] for id in ids]
-        check(all(e and f"for the model {NEW}, and {OLD} is drawn" in e["message"] for e in errors), f"{errors}")
+        check(all(e and f"for the model {NEW}, but {OLD} is in use" in e["message"] for e in errors), f"{errors}")
         d.put(NEW)
         d.over()
         d.ask(ids[-1], "resume")
-        check(d.drawn_by(ids[-1:]) == {NEW}, "it is drawn by the one that it was meant for")
+        check(d.drawn_by(ids[-1:]) == {NEW},
+              "the job is drawn by the checkpoint it was accepted for")
 
 
 root = tempfile.mkdtemp()

@@ -67,16 +67,17 @@ static void an_answer_is_kept_for_ten_minutes(void) {
             struct repeats *repeats = make();
             bool known = true;
             struct repeat *repeat = begin(repeats, "", "k", 'a', &known);
-            CHECK(repeat && !known, "a new key");
+            CHECK(repeat && !known, "a new key is refused or known");
             put_forward_s += drawing_s;
-            CHECK(is_known(repeats, "", "k", 'a'), "while it is drawn, after %d s", drawing_s);
+            CHECK(is_known(repeats, "", "k", 'a'),
+                "the key is forgotten while its request is drawn, after %d s", drawing_s);
             answer(repeat);
             put_forward_s += minutes[i] * 60;
             known = is_known(repeats, "", "k", 'a');
-            CHECK(known == (minutes[i] < 10), "drawn for %d s, %d minutes later: %s", drawing_s,
+            CHECK(known == (minutes[i] < 10), "drawn for %d s, %d minutes after the answer: %s",
+                drawing_s, (int)minutes[i], known ? "known" : "forgotten");
+            printf("drawn for %4d s, %3d minutes after the answer: %s\n", drawing_s,
                 (int)minutes[i], known ? "known" : "forgotten");
-            printf("drawn for %4d s, %3d minutes later: %s\n", drawing_s, (int)minutes[i],
-                known ? "known" : "forgotten");
             repeats_destroy(repeats);
         }
 }
@@ -93,18 +94,18 @@ static void a_key_is_its_caller_s_own(void) {
     CHECK(first[0] != first[1] && first[1] != first[2], "one drawing for two callers");
     for (int i = 0; i < 3; i++) {
         struct repeat *again = begin(repeats, callers[i], "k", (char)('a' + i), &known);
-        CHECK(again == first[i] && known, "\"%s\": the same request", callers[i]);
+        CHECK(again == first[i] && known, "\"%s\": the same request is not known", callers[i]);
         repeat_unref(again);
         again = begin(repeats, callers[i], "k", (char)('b' + i), &known);
-        CHECK(!again, "\"%s\": another request was taken", callers[i]);
+        CHECK(!again, "\"%s\": another request with the key was accepted", callers[i]);
         repeat_unref(again);
     }
     for (int i = 0; i < 3; i++)
         answer(first[i]);
     for (int i = 0; i < 3; i++)
-        CHECK(is_known(repeats, callers[i], "k", (char)('a' + i)), "\"%s\": it is answered",
-            callers[i]);
-    CHECK(!is_known(repeats, "Alice", "k", 'a'), "a name differs in its letters' case");
+        CHECK(is_known(repeats, callers[i], "k", (char)('a' + i)),
+            "\"%s\": the key is not known after the answer", callers[i]);
+    CHECK(!is_known(repeats, "Alice", "k", 'a'), "callers whose names differ in case share a key");
     repeats_destroy(repeats);
     printf("one key, three callers: three drawings\n");
 }

@@ -72,7 +72,7 @@ static void pictures_age_by_time_that_passes(void) {
         set_s = jumps_s[i];
         passed_s += 60;
         results_sweep(queue, &options, &ages);
-        CHECK(has_picture(state, first), "the clock is set by %lld s: its pictures are gone",
+        CHECK(has_picture(state, first), "setting the clock by %lld s removed pictures",
             (long long)set_s);
     }
     /* A picture is drawn, and the clock is changed before the next check. */
@@ -80,14 +80,14 @@ static void pictures_age_by_time_that_passes(void) {
     set_s = 10 * DAY_S;
     passed_s += 60;
     results_sweep(queue, &options, &ages);
-    CHECK(has_picture(state, later), "a picture of a minute ago is gone");
+    CHECK(has_picture(state, later), "a picture is removed after a minute");
     passed_s += MAX_AGE_S - 60 * (count + 1) - 10;
     results_sweep(queue, &options, &ages);
-    CHECK(has_picture(state, first), "not yet an hour old, and gone");
+    CHECK(has_picture(state, first), "a picture is removed before it is an hour old");
     passed_s += 20;
     results_sweep(queue, &options, &ages);
-    CHECK(!has_picture(state, first), "more than an hour old, and still there");
-    CHECK(has_picture(state, later), "the younger one is gone too");
+    CHECK(!has_picture(state, first), "a picture is not removed after an hour");
+    CHECK(has_picture(state, later), "a picture younger than an hour is removed with an older one");
     printf("compared: a picture stays for %d s whatever the clock is set to, and no longer\n",
         MAX_AGE_S);
 
@@ -95,7 +95,8 @@ static void pictures_age_by_time_that_passes(void) {
     results_ages_finish(&ages);
     set_s += MAX_AGE_S;
     results_sweep(queue, &options, &ages);
-    CHECK(!has_picture(state, later), "an hour older by the clock at the start, and still there");
+    CHECK(!has_picture(state, later),
+        "a picture that is over an hour old at the start is not removed");
     results_ages_finish(&ages);
     queue_destroy(queue);
     file_remove_tree(AT_FDCWD, state);

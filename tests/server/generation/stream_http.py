@@ -17,23 +17,25 @@ def a_stream_has_progress_and_the_result(d):
     for fields, headers in (({"stream": True}, {}), ({}, {"Accept": "text/event-stream"})):
         fields = {"prompt": "a cat", "seed": 5, "num_inference_steps": 8, **fields}
         s = Stream(d, fields, headers={"X-Request-Id": "one", **headers})
-        check(s.status == 200 and s.streams, f"{s.status}: a stream")
+        check(s.status == 200 and s.streams, f"the answer is an event stream: {s.status}")
         check(s.headers["x-request-id"] == "one" and s.headers["cache-control"] == "no-store", f"{s.headers}")
         events = list(s)
         kinds = [e.kind for e in events]
         check(kinds[0] == "queued" and kinds[-1] == "result", f"{kinds}")
-        check(set(kinds[1:-1]) == {"progress"} and s.ids == 0, f"{kinds}: nothing to come back for")
+        check(set(kinds[1:-1]) == {"progress"} and s.ids == 0,
+              f"between queued and result there are only progress events, without ids: {kinds}")
         check(set(events[0].json()) == {"id", "position"} and events[0].json()["id"] == "one", events[0].data)
         steps = [e.json() for e in events[1:-1]]
         check(all(set(p) == {"step", "steps", "eta_s", "elapsed_s"} for p in steps), f"{steps[0]}")
         # PLMS evaluates its second timestep twice.
         check([p["step"] for p in steps] == sorted({p["step"] for p in steps}) and
-              all(p["steps"] == 9 for p in steps), "steps only rise")
-        check(steps[-1]["eta_s"] is not None and steps[-1]["eta_s"] >= 0, f"{steps[-1]}: an estimate")
+              all(p["steps"] == 9 for p in steps), "the steps of progress events rise")
+        check(steps[-1]["eta_s"] is not None and steps[-1]["eta_s"] >= 0,
+              f"progress has an estimate of the remaining time: {steps[-1]}")
         answer = events[-1].json()
         plain = d.generate({k: v for k, v in fields.items() if k != "stream"}).json()
         check(answer["images"] == plain["images"] and answer["parameters"] == plain["parameters"],
-              "the result is the plain answer")
+              "the result event equals the plain answer")
         s.close()
 
 
@@ -49,12 +51,12 @@ def who_waits_is_told_its_place(d):
 
 def places_of_three(d):
     first = Stream(d, {"prompt": "a", "num_inference_steps": 200, "priority": 3, "stream": True})
-    check(first.until("progress") is not None, "it is drawn")
+    check(first.until("progress") is not None, "the first request is being drawn")
     others = [Stream(d, {"prompt": "a", "num_inference_steps": 2, "priority": -3, "stream": True}) for _ in range(3)]
     places = [s.next().json()["position"] for s in others]
     check(all(p <= q + 1 for p, q in zip(places, range(3))), f"{places}")
     first.close()
-    check(all(s.until("result") is not None for s in others), "and all have their turn")
+    check(all(s.until("result") is not None for s in others), "every request is drawn")
     return places
 
 
@@ -86,7 +88,8 @@ def previews_come_on_the_way(d):
                   (p["width"], p["height"]) == (side, side), f"{p['width']}x{p['height']}")
         plain = d.generate({"prompt": "a", "num_inference_steps": 10, "scheduler": "ddim", "num_images": 2,
                             "seed": events[-1].json()["images"][0]["seed"]}).json()
-        check(events[-1].json()["images"] == plain["images"], "and change no pixel")
+        check(events[-1].json()["images"] == plain["images"],
+              "previews change no pixel of the result")
 
 
 def whose_turn_it_is(executable):
@@ -96,14 +99,14 @@ def whose_turn_it_is(executable):
             long = Stream(d, {"prompt": "a", "num_inference_steps": 900, "stream": True})  # 18 s
             begun = long.until("progress").json()["step"]
             short = Stream(d, {"prompt": "a", "num_inference_steps": 2, "stream": True})
-            check(short.next().kind == "queued", "the short one is accepted")
+            check(short.next().kind == "queued", "the short request is accepted")
             if extra:
                 while long.until("progress").json()["step"] < begun + 20:
                     pass
-                check(d.depth() == 2, "the short one waits, ten times as long as it takes")
+                check(d.depth() == 2, "the short request waits ten times as long as it takes alone")
                 long.close()
-            check(short.until("result") is not None, "the short one is drawn")
-            check(extra or d.gets_to_depth(1), "while the long one is drawn on")
+            check(short.until("result") is not None, "the short request is drawn")
+            check(extra or d.gets_to_depth(1), "the long request is still being drawn")
             long.close()
 
 
@@ -114,28 +117,32 @@ def cancelled_by_its_id(d, steps_ms):
         result["r"] = d.generate({"prompt": "a", "num_inference_steps": 500}, {"X-Request-Id": "mine"})
     thread = threading.Thread(target=ask)
     thread.start()
-    check(d.is_drawing(), "it is drawn")
+    check(d.is_drawing(), "the request is being drawn")
     begun = time.monotonic()
     r = d.request("POST", "/generate/mine/cancel")
     check(r.status == 200 and r.json() == {"id": "mine", "asked_to": "cancel"}, f"{r.status} {r.body}")
     thread.join()
     check(result["r"].status == 499 and result["r"].error()["code"] == "cancelled", f"{result['r'].body}")
-    check(d.depth() == 0, "nothing is left")
+    check(d.depth() == 0, "the queue is empty after the cancel")
     print(f"cancelled within {time.monotonic() - begun:.3f} s, of steps of {steps_ms} ms")
-    check(d.request("POST", "/generate/mine/cancel").status == 404, "it is gone")
-    check(d.request("GET", "/generate/mine/cancel").status == 405, "only POST")
+    check(d.request("POST", "/generate/mine/cancel").status == 404,
+          "a second cancel of an ended request is a 404")
+    check(d.request("GET", "/generate/mine/cancel").status == 405,
+          "GET of the cancel route is a 405")
     s = Stream(d, {"prompt": "a", "num_inference_steps": 500, "stream": True}, headers={"X-Request-Id": "s"})
-    check(s.until("progress") is not None, "it goes on")
-    check(d.request("POST", "/generate/s/cancel").status == 200, "so does a stream's")
-    check(s.until("error").json()["error"]["code"] == "cancelled", "and its stream says so")
-    check(s.next() is None, "and ends")
+    check(s.until("progress") is not None, "the stream shows progress")
+    check(d.request("POST", "/generate/s/cancel").status == 200,
+          "a streamed request can be cancelled")
+    check(s.until("error").json()["error"]["code"] == "cancelled",
+          "the stream of a cancelled request ends with that error")
+    check(s.next() is None, "the stream ends after the error")
 
 
 def a_reader_that_leaves_ends_it(d):
     s = Stream(d, {"prompt": "a", "num_inference_steps": 800, "stream": True})
-    check(s.until("progress") is not None, "it goes on")
+    check(s.until("progress") is not None, "the stream shows progress")
     s.close()
-    check(d.gets_to_depth(0, 5), "it is not drawn for nobody")
+    check(d.gets_to_depth(0, 5), "a stream whose client left is cancelled")
 
 
 def quiet_streams_show_life(executable):
@@ -147,10 +154,10 @@ def quiet_streams_show_life(executable):
 def a_daemon_that_stops_finishes_streams(executable):
     with Daemon(executable, "fake,step_ms=20") as d:
         s = Stream(d, {"prompt": "a", "num_inference_steps": 30, "stream": True})
-        check(s.until("progress") is not None, "it goes on")
+        check(s.until("progress") is not None, "the stream shows progress")
         d.process.terminate()
-        check(s.until("result") is not None, "what was accepted is finished")
-        check(d.process.wait(20) == 0, "and it ends")
+        check(s.until("result") is not None, "the accepted stream is finished")
+        check(d.process.wait(20) == 0, "SIGTERM ends the daemon with status 0")
 
 
 def many_at_once(d):

@@ -51,19 +51,20 @@ static void what_has_come_is_counted(void) {
     struct bodies *bodies = make();
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct body *body = bodies_add(bodies, sizes[i], &alice, 0);
-        CHECK(bodies_held_bytes(bodies) == 0, "an announcement takes no room");
-        CHECK(send_some(bodies, body, (sizes[i] + 1) / 2, 0), "the first half");
+        CHECK(bodies_held_bytes(bodies) == 0, "a body that was only announced counts bytes");
+        CHECK(
+            send_some(bodies, body, (sizes[i] + 1) / 2, 0), "the first half of a body is refused");
         const size_t half = bodies_held_bytes(bodies);
         CHECK(half >= sizes[i] / 2 && half <= sizes[i] && half <= sizes[i] / 2 + MIB + 30000,
-            "half of %zu counts %zu", sizes[i], half);
-        CHECK(send_some(bodies, body, sizes[i] / 2, 0), "the second half");
+            "half of a body of %zu bytes counts as %zu", sizes[i], half);
+        CHECK(send_some(bodies, body, sizes[i] / 2, 0), "the second half of a body is refused");
         printf("%zu bytes, %zu after the half of them\n", bodies_held_bytes(bodies), half);
         CHECK(bodies_held_bytes(bodies) == sizes[i], "%zu for %zu", bodies_held_bytes(bodies),
             sizes[i]);
-        CHECK(is_whole(bodies, body, sizes[i]), "it is whole");
+        CHECK(is_whole(bodies, body, sizes[i]), "the body is not complete");
         bodies_drop(bodies, body);
     }
-    CHECK(bodies_held_bytes(bodies) == 0, "all is given back");
+    CHECK(bodies_held_bytes(bodies) == 0, "the finished body still counts bytes");
     bodies_destroy(bodies);
 }
 
@@ -78,8 +79,8 @@ static void small_ones_come_through(void) {
     }
     for (int64_t now = 0; now < 10; now++) {
         struct body *body = bodies_add(bodies, MIB, &bob, now);
-        CHECK(
-            send_some(bodies, body, MIB, now) && is_whole(bodies, body, MIB), "beside large ones");
+        CHECK(send_some(bodies, body, MIB, now) && is_whole(bodies, body, MIB),
+            "a small body beside large ones is refused");
         bodies_drop(bodies, body);
     }
     /* Small bodies of the same caller that never end fill their part, too. Then the body that has
@@ -89,19 +90,20 @@ static void small_ones_come_through(void) {
         CHECK(send_some(bodies, small[i], MIB - 1, 100 + i), "small %d", i);
     }
     CHECK(bodies_held_bytes(bodies) <= ROOM + RESERVE, "%zu", bodies_held_bytes(bodies));
-    CHECK(!is_whole(bodies, small[0], MIB - 1), "the first had to give way");
-    CHECK(is_whole(bodies, small[63], MIB - 1), "the last had not");
-    struct body *body = bodies_add(bodies, 300, &bob, 1000);
     CHECK(
-        send_some(bodies, body, 300, 1000) && is_whole(bodies, body, 300), "and one comes through");
+        !is_whole(bodies, small[0], MIB - 1), "the oldest small body was not dropped to make room");
+    CHECK(is_whole(bodies, small[63], MIB - 1), "the youngest small body was dropped");
+    struct body *body = bodies_add(bodies, 300, &bob, 1000);
+    CHECK(send_some(bodies, body, 300, 1000) && is_whole(bodies, body, 300),
+        "a new small body is refused");
     bodies_drop(bodies, body);
     for (int i = 0; i < 4; i++) {
-        CHECK(is_whole(bodies, large[i], 2 * MIB - 1), "no large one gave way to them");
+        CHECK(is_whole(bodies, large[i], 2 * MIB - 1), "a large body was dropped for small ones");
         bodies_drop(bodies, large[i]);
     }
     for (int i = 0; i < 64; i++)
         bodies_drop(bodies, small[i]);
-    CHECK(bodies_held_bytes(bodies) == 0, "all is given back");
+    CHECK(bodies_held_bytes(bodies) == 0, "ended bodies still count bytes");
     bodies_destroy(bodies);
 }
 
@@ -110,19 +112,19 @@ static void small_ones_come_through(void) {
 static void small_ones_keep_what_is_theirs(void) {
     struct bodies *bodies = make();
     struct body *small = bodies_add(bodies, MIB, &alice, 0), *large[4];
-    CHECK(send_some(bodies, small, MIB - 1, 0), "the small one");
+    CHECK(send_some(bodies, small, MIB - 1, 0), "the small body is refused");
     for (int i = 0; i < 4; i++) {
         large[i] = bodies_add(bodies, 2 * MIB, &bob, 10 + i);
         CHECK(send_some(bodies, large[i], 2 * MIB - 1, 10 + i), "large %d", i);
     }
     struct body *late = bodies_add(bodies, 2 * MIB, &bob, 5000);
-    CHECK(send_some(bodies, late, 2 * MIB, 5000), "room is made");
+    CHECK(send_some(bodies, late, 2 * MIB, 5000), "no room is made for the new body");
     const bool first = is_whole(bodies, large[0], 2 * MIB - 1);
     const bool kept = is_whole(bodies, small, MIB - 1);
     printf("to a large one gave way: the large one silent for longest %s, the small one silent for "
            "longer %s\n",
         first ? "not" : "did", kept ? "did not" : "too");
-    CHECK(!first && kept, "a small one gave way to a large one");
+    CHECK(!first && kept, "a small body was dropped instead of the large one that is silent");
     bodies_drop(bodies, small);
     bodies_drop(bodies, late);
     for (int i = 0; i < 4; i++)
@@ -143,23 +145,26 @@ static void the_slowest_large_one_gives_way(void) {
     for (int64_t now = 1000; now < 5000; now += 10) { /* three trickle, the fourth makes progress */
         for (int i = 0; i < 3; i++)
             if (now % 1000 == 0 && !send_some(bodies, large[i], 1, now))
-                CHECK(false, "nobody needs room yet");
+                CHECK(false, "a body was dropped before room was needed");
         if (now % 1000 == 0 && now > 1000)
-            CHECK(send_some(bodies, large[3], HTTP_BODY_STEP_BYTES, now), "%d goes on", 3);
+            CHECK(send_some(bodies, large[3], HTTP_BODY_STEP_BYTES, now),
+                "body %d, which goes on, is refused", 3);
     }
     struct body *late = bodies_add(bodies, 3 * MIB, &alice, 2500);
-    CHECK(!send_some(bodies, late, 3 * MIB, 2500), "all of them moved within two seconds");
-    CHECK(!is_whole(bodies, late, 3 * MIB), "what is refused stays so");
+    CHECK(!send_some(bodies, late, 3 * MIB, 2500),
+        "room is made although all bodies received bytes within two seconds");
+    CHECK(!is_whole(bodies, late, 3 * MIB), "a refused body is complete");
     bodies_drop(bodies, late);
     late = bodies_add(bodies, 3 * MIB, &alice, 5000);
-    CHECK(send_some(bodies, late, 3 * MIB, 5000), "one that trickles gives way");
-    CHECK(is_whole(bodies, late, 3 * MIB), "the new one is whole");
+    CHECK(send_some(bodies, late, 3 * MIB, 5000), "no trickling body is dropped to make room");
+    CHECK(is_whole(bodies, late, 3 * MIB), "the new body is not complete");
     int gave_way = 0;
     for (int i = 0; i < 3; i++)
         gave_way += !send_some(bodies, large[i], 1, 5000);
     printf("%d of 3 that trickle gave way to 3 MiB\n", gave_way);
-    CHECK(gave_way == 1 || gave_way == 2, "%d of them, not all", gave_way);
-    CHECK(send_some(bodies, large[3], 1, 5000), "the one that goes on is left alone");
+    CHECK(gave_way == 1 || gave_way == 2, "%d trickling bodies were dropped, instead of one or two",
+        gave_way);
+    CHECK(send_some(bodies, large[3], 1, 5000), "the body that goes on was dropped");
     bodies_drop(bodies, late);
     for (int i = 0; i < 4; i++)
         bodies_drop(bodies, large[i]);
@@ -176,7 +181,7 @@ static void callers_share_the_room(void) {
         of_alice[i] = bodies_add(bodies, 2 * MIB, &alice, i);
         alices += send_some(bodies, of_alice[i], 2 * MIB, i);
     }
-    CHECK(alices == 4, "a lone caller has %d, not all 4", alices);
+    CHECK(alices == 4, "a lone caller keeps %d bodies, not all 4", alices);
     for (int i = 0; i < 5; i++) {
         of_bob[i] = bodies_add(bodies, 2 * MIB, &bob, 10 + i);
         bobs += send_some(bodies, of_bob[i], 2 * MIB, 10 + i);
@@ -185,12 +190,13 @@ static void callers_share_the_room(void) {
     for (int i = 0; i < 5; i++)
         alices += is_whole(bodies, of_alice[i], 2 * MIB);
     printf("8 MiB in bodies of 2 MiB: alice keeps %d, bob gets %d\n", alices, bobs);
-    CHECK(alices == 2 && bobs == 2, "half of it each, not %d and %d", alices, bobs);
+    CHECK(
+        alices == 2 && bobs == 2, "two callers keep %d and %d bodies, not two each", alices, bobs);
     for (int i = 0; i < 5; i++) {
         bodies_drop(bodies, of_alice[i]);
         bodies_drop(bodies, of_bob[i]);
     }
-    CHECK(bodies_held_bytes(bodies) == 0, "all is given back");
+    CHECK(bodies_held_bytes(bodies) == 0, "ended bodies still count bytes");
     bodies_destroy(bodies);
 }
 
@@ -204,7 +210,8 @@ static void complete_ones_do_not_give_way(void) {
             i);
     }
     struct body *late = bodies_add(bodies, 2 * MIB, &bob, 100000);
-    CHECK(!send_some(bodies, late, 2 * MIB, 100000), "there is no room");
+    CHECK(
+        !send_some(bodies, late, 2 * MIB, 100000), "a body is accepted although there is no room");
     bodies_drop(bodies, late);
     for (int i = 0; i < 4; i++)
         bodies_drop(bodies, large[i]);
@@ -220,7 +227,7 @@ static void *come_and_go(void *argument) {
         whole += send_some(bodies, body, bytes, i * 100) && is_whole(bodies, body, bytes);
         bodies_drop(bodies, body);
     }
-    CHECK(whole >= 50, "%d of 100: the small ones at least", whole);
+    CHECK(whole >= 50, "only %d of 100 bodies are complete, fewer than the small ones", whole);
     return NULL;
 }
 
@@ -233,7 +240,7 @@ static void threads_take_it_from_each_other(void) {
         CHECK(pthread_create(&threads[i], NULL, come_and_go, bodies) == 0, "thread %d", i);
     for (int i = 0; i < 6; i++)
         pthread_join(threads[i], NULL);
-    CHECK(bodies_held_bytes(bodies) == 0, "all is given back");
+    CHECK(bodies_held_bytes(bodies) == 0, "ended bodies still count bytes");
     bodies_destroy(bodies);
 }
 

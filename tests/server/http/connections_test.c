@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static void nobody_is_watched(void *watched) {
-    CHECK(!watched, "nobody is");
+    CHECK(!watched, "a connection is watched before one was added");
 }
 
 static void sleep_ms(int ms) {
@@ -37,18 +37,20 @@ static void what_has_come_is_not_idle(void) {
     char byte;
     CHECK(connections_create(1, nobody_is_watched, &connections, &err), "%s", err.message);
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "a pair");
-    CHECK(connections_take_place(connections, &busy), "the only place");
+    CHECK(connections_take_place(connections, &busy), "the only place is not given");
     struct connection *c = connections_add(connections, pair[0]);
     connections_enter(connections, c, CONNECTION_IDLE);
-    CHECK(send(pair[1], "G", 1, 0) == 1, "a request begins");
+    CHECK(send(pair[1], "G", 1, 0) == 1, "cannot send the request's first byte");
     sleep_ms(400);
-    CHECK(!connections_take_place(connections, &busy) && !busy, "there is none, but soon may be");
-    CHECK(!is_shut(pair[1]), "a request that has come is not cut off");
-    CHECK(recv(pair[0], &byte, 1, 0) == 1, "its thread reads it");
-    CHECK(!connections_take_place(connections, &busy) && !busy, "there is none yet");
-    CHECK(is_shut(pair[1]), "an idle one gives way");
+    CHECK(!connections_take_place(connections, &busy) && !busy,
+        "a second place is given, or the idle connection counts as busy");
+    CHECK(!is_shut(pair[1]), "a connection with an unread request was closed");
+    CHECK(recv(pair[0], &byte, 1, 0) == 1, "cannot read the request's first byte");
+    CHECK(!connections_take_place(connections, &busy) && !busy,
+        "a place is given before the closed connection has ended");
+    CHECK(is_shut(pair[1]), "the idle connection is not closed to make room");
     connections_remove(connections, c);
-    CHECK(connections_take_place(connections, &busy), "its place is free");
+    CHECK(connections_take_place(connections, &busy), "the closed connection's place is not given");
     connections_give_place(connections);
     close(pair[0]);
     close(pair[1]);
@@ -58,7 +60,7 @@ static void what_has_come_is_not_idle(void) {
 static sem_t gone;
 
 static void note(void *watched) {
-    CHECK(watched == &gone, "what is watched");
+    CHECK(watched == &gone, "the watched connection is not the one that was added");
     sem_post(&gone);
 }
 
@@ -89,7 +91,7 @@ static void who_leaves_is_reported_at_once(void) {
     const int64_t took_ms = monotonic_ms() - begun_ms;
     printf("%d clients that left were reported within %lld ms\n", CLIENTS, (long long)took_ms);
     CHECK(took_ms < 100 * CLIENTS, "%lld ms", (long long)took_ms);
-    CHECK(sem_trywait(&gone) != 0, "each once");
+    CHECK(sem_trywait(&gone) != 0, "a client that left was reported twice");
     connections_destroy(connections);
     sem_destroy(&gone);
 }
@@ -112,22 +114,26 @@ static void who_waits_for_a_place_is_woken(void) {
     bool busy;
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "a pair");
     CHECK(connections_create(1, nobody_is_watched, &connections, &err), "%s", err.message);
-    CHECK(connections_take_place(connections, &busy), "the only place");
-    CHECK(!connections_take_place(connections, &busy) && busy, "not connected yet, so busy");
-    CHECK(!is_signalled(connections), "nothing has changed");
+    CHECK(connections_take_place(connections, &busy), "the only place is not given");
+    CHECK(!connections_take_place(connections, &busy) && busy,
+        "a place is given, or a connection that was not added does not count as busy");
+    CHECK(!is_signalled(connections), "a change is signalled although nothing has changed");
     struct connection *c = connections_add(connections, pair[0]);
-    CHECK(is_signalled(connections), "one that is added waits for headers");
+    CHECK(is_signalled(connections),
+        "an added connection, which waits for headers, is not signalled");
     for (size_t i = 0; i < sizeof(waiting) / sizeof(waiting[0]); i++) {
         connections_watch(connections, c, NULL);
-        CHECK(!connections_take_place(connections, &busy) && busy, "it works, so busy");
-        CHECK(!is_signalled(connections), "nothing has changed");
+        CHECK(!connections_take_place(connections, &busy) && busy,
+            "a place is given, or a connection with a request does not count as busy");
+        CHECK(!is_signalled(connections), "a change is signalled although nothing has changed");
         connections_enter(connections, c, CONNECTION_SEND);
-        CHECK(!is_signalled(connections), "an answer is finished first");
+        CHECK(!is_signalled(connections), "a connection that sends an answer is signalled as idle");
         connections_enter(connections, c, waiting[i]);
-        CHECK(is_signalled(connections), "phase %d may give way", (int)waiting[i]);
+        CHECK(is_signalled(connections), "a connection in phase %d is not signalled as idle",
+            (int)waiting[i]);
     }
     connections_remove(connections, c);
-    CHECK(is_signalled(connections), "a place is free");
+    CHECK(is_signalled(connections), "a free place is not signalled");
     close(pair[0]);
     close(pair[1]);
     connections_destroy(connections);

@@ -100,8 +100,8 @@ with Daemon(sys.argv[1]) as d:
     for n in range(4):
         for k in range(KINDS):
             throw(d, kind(k))
-        check(wait_until(quiet), "the queue empties")
-        check(d.generate(VALID).status == 200, f"it draws after round {n}")
+        check(wait_until(quiet), "the queue becomes empty")
+        check(d.generate(VALID).status == 200, f"the daemon draws after round {n}")
         sizes.append(d.rss_kb())
         files.append(d.open_files())
     print(f"{KINDS} kinds, 4 rounds: resident {sizes} KB, open files {files}")

@@ -184,7 +184,7 @@ with tempfile.TemporaryDirectory() as folder, Daemon(sys.argv[1], extra=["--acce
         responses, closed = exchange(d, data, close=closes)
         statuses = [r.status for r in responses]
         if status == DROPPED:
-            check(statuses == [], f"{what}: {statuses}, not nothing")
+            check(statuses == [], f"{what}: nothing is answered, not {statuses}")
         elif status is None:
             check(statuses == [] or statuses[0] in (200, 400, 413, 505), f"{what}: {statuses}")
         else:
@@ -196,10 +196,13 @@ with tempfile.TemporaryDirectory() as folder, Daemon(sys.argv[1], extra=["--acce
         check(closed == closes, f"{what}: the connection is {'' if closed else 'not '}closed")
         if responses and responses[0].headers.get("content-type") == "application/json":
             headers = responses[0].headers
-            check(headers.get("x-content-type-options") == "nosniff", f"{what}: nosniff")
-            check(not any(h.startswith("access-control-") for h in headers), f"{what}: no CORS")
+            check(headers.get("x-content-type-options") == "nosniff",
+                  f"{what}: the answer has nosniff")
+            check(not any(h.startswith("access-control-") for h in headers),
+                  f"{what}: no CORS headers")
             if status and status >= 400:
-                check(responses[0].error()["message"], f"{what}: a message")
-    check(exchange(d, generate_bytes({"prompt": "a"}))[0][0].status == 200, "and it still draws")
+                check(responses[0].error()["message"], f"{what}: the error has a message")
+    check(exchange(d, generate_bytes({"prompt": "a"}))[0][0].status == 200,
+          "the daemon draws after all of these")
     print(f"{len(ROWS)} raw requests")
 done()

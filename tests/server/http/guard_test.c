@@ -168,7 +168,8 @@ int main(void) {
         struct guard_verdict verdict = guard_check(&request);
         CHECK(verdict.status == c->status, "%s: %d (%s), not %d", c->what, verdict.status,
             verdict.message ? verdict.message : "passed", c->status);
-        CHECK(!verdict.status == !verdict.message, "%s: a refusal has a message", c->what);
+        CHECK(!verdict.status == !verdict.message,
+            "%s: a refusal without a message, or a message without a refusal", c->what);
     }
     return check_done();
 }

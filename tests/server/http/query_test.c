@@ -18,7 +18,7 @@ static void reads(const char *target, const char *a, const char *b) {
 static void refuses(const char *target, const char *param, const char *words) {
     struct query_field fields[] = { { "a" }, { "bc" } };
     struct error err = { 0 };
-    CHECK(!query_parse(target, fields, 2, &err), "%s was taken", target);
+    CHECK(!query_parse(target, fields, 2, &err), "%s was accepted", target);
     CHECK(strcmp(err.param, param) == 0, "%s: %s", target, err.param);
     CHECK_CONTAINS(err.message, words);
 }
@@ -56,8 +56,8 @@ int main(void) {
     target[5 + QUERY_VALUE_BYTES - 1] = 'v';
     refuses(target, "a", "at most 255 bytes");
     struct error err = { 0 };
-    CHECK(query_none("/x", &err) && query_none("/x?", &err), "there is none");
-    CHECK(!query_none("/x?a", &err), "no field is known");
+    CHECK(query_none("/x", &err) && query_none("/x?", &err), "a target without a query is refused");
+    CHECK(!query_none("/x?a", &err), "a query is accepted where none is allowed");
     CHECK_CONTAINS(err.message, "a is not allowed; no query here");
     integer(NULL, true, -7);
     integer("2", true, 2);

@@ -193,7 +193,7 @@ static void a_refusal_says_how_long_the_caller_s_work_takes(void) {
         CHECK(respond_error(&exchange, &err) == MHD_YES, "nothing was answered");
         CHECK_STRING(values("Retry-After"), rows[i].header);
     }
-    CHECK(asked_for == caller_number("key alice"), "somebody else's work");
+    CHECK(asked_for == caller_number("key alice"), "Retry-After was computed for another caller");
     wait_s = 0;
 }
 

@@ -25,11 +25,11 @@ static const struct route all = {
 static void paths_are_exact_or_prefixes(void) {
     CHECK(route_matches(&folder, "/files/"), "itself");
     CHECK(route_matches(&folder, "/files/a/b"), "below");
-    CHECK(!route_matches(&folder, "/files"), "without the slash");
-    CHECK(!route_matches(&folder, "/file/a"), "another folder");
+    CHECK(!route_matches(&folder, "/files"), "the folder's path without its slash matches");
+    CHECK(!route_matches(&folder, "/file/a"), "another folder's path matches");
     CHECK(route_matches(&all, "/all"), "itself");
-    CHECK(!route_matches(&all, "/all/"), "below an exact path");
-    CHECK(!route_matches(&all, "/alle"), "a longer path");
+    CHECK(!route_matches(&all, "/all/"), "a path below an exact one matches");
+    CHECK(!route_matches(&all, "/alle"), "a longer path matches");
 }
 
 static void a_suffix_follows_one_piece(void) {
@@ -37,13 +37,13 @@ static void a_suffix_follows_one_piece(void) {
         .path = "/files/", .suffix = "/tail", .methods = { { "GET", .handle = nothing } }
     };
     size_t length;
-    CHECK(route_matches(&tail, "/files/a/tail"), "one piece");
-    CHECK(!route_matches(&tail, "/files//tail"), "no piece");
-    CHECK(!route_matches(&tail, "/files/a/b/tail"), "two pieces");
-    CHECK(!route_matches(&tail, "/files/a"), "no suffix");
-    CHECK(!route_matches(&tail, "/files/a/tails"), "another suffix");
-    CHECK(!route_matches(&tail, "/files/tail"), "the suffix alone");
-    CHECK(!route_matches(&tail, "/other/a/tail"), "another folder");
+    CHECK(route_matches(&tail, "/files/a/tail"), "a path with one piece does not match");
+    CHECK(!route_matches(&tail, "/files//tail"), "a path with an empty piece matches");
+    CHECK(!route_matches(&tail, "/files/a/b/tail"), "a path with two pieces matches");
+    CHECK(!route_matches(&tail, "/files/a"), "a path without the suffix matches");
+    CHECK(!route_matches(&tail, "/files/a/tails"), "a path with another suffix matches");
+    CHECK(!route_matches(&tail, "/files/tail"), "a path of only the suffix matches");
+    CHECK(!route_matches(&tail, "/other/a/tail"), "another folder's path matches");
     CHECK(strcmp(route_piece(&tail, "/files/ab/tail?x=/tail", &length), "ab/tail?x=/tail") == 0 &&
               length == 2,
         "%zu bytes", length);
@@ -59,21 +59,23 @@ static void a_suffix_may_have_more_below(void) {
     size_t length;
     CHECK(route_matches(&parts, "/files/ab/parts/c/d"), "below");
     CHECK(route_matches(&parts, "/files/ab/parts/"), "itself");
-    CHECK(!route_matches(&parts, "/files/ab/parts"), "without the slash");
-    CHECK(!route_matches(&parts, "/files//parts/c"), "no piece");
-    CHECK(!route_matches(&parts, "/files/a/b/parts/c"), "two pieces");
+    CHECK(!route_matches(&parts, "/files/ab/parts"), "a path without the slash matches");
+    CHECK(!route_matches(&parts, "/files//parts/c"), "a path with an empty piece matches");
+    CHECK(!route_matches(&parts, "/files/a/b/parts/c"), "a path with two pieces matches");
     CHECK(route_piece(&parts, target, &length) == target + 7 && length == 2, "%zu bytes", length);
     CHECK(route_below(&parts, target, &length) == target + 16 && length == 3, "%zu bytes", length);
 }
 
 static void methods_are_found_and_listed(void) {
     char text[64];
-    CHECK(route_find_method(&folder, "HEAD") == &folder.methods[0], "HEAD is GET");
+    CHECK(route_find_method(&folder, "HEAD") == &folder.methods[0],
+        "HEAD is not answered by GET's handler");
     CHECK(route_find_method(&folder, "PUT") == &folder.methods[1], "PUT");
-    CHECK(!route_find_method(&folder, "POST"), "POST is not there");
-    CHECK(!route_find_method(&folder, "get"), "methods have a case");
-    CHECK(route_find_method(&all, "DELETE") == &all.methods[3], "the last of a full list");
-    CHECK(!route_find_method(&all, "PATCH"), "past a full list");
+    CHECK(!route_find_method(&folder, "POST"), "POST is found, which the route does not have");
+    CHECK(!route_find_method(&folder, "get"), "a method in small letters is found");
+    CHECK(route_find_method(&all, "DELETE") == &all.methods[3],
+        "the last method of a full list is not found");
+    CHECK(!route_find_method(&all, "PATCH"), "a method behind the end of a full list is found");
     CHECK_STRING(route_allow(&folder, text, sizeof(text)), "GET, HEAD, PUT, OPTIONS");
     CHECK_STRING(route_allow(&all, text, sizeof(text)), "GET, HEAD, PUT, POST, DELETE, OPTIONS");
 }
@@ -103,10 +105,12 @@ static void content_types_are_compared_whole(void) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         CHECK(route_takes(json, rows[i].type) == rows[i].json, "JSON: %s", rows[i].type);
         CHECK(route_takes(either, rows[i].type) == rows[i].either, "either: %s", rows[i].type);
-        CHECK(!route_takes(&all.methods[0], rows[i].type), "GET takes no body: %s", rows[i].type);
+        CHECK(!route_takes(&all.methods[0], rows[i].type), "GET accepts a body of type %s",
+            rows[i].type);
         CHECK(route_takes(&file, rows[i].type) == !rows[i].type, "a file: %s", rows[i].type);
     }
-    CHECK(route_takes(&file, "application/octet-stream"), "a file's type");
+    CHECK(route_takes(&file, "application/octet-stream"),
+        "application/octet-stream is refused for a file");
 }
 
 /* RFC 2046, 5.1.1, without the characters that only a quoted boundary may have. */
@@ -150,9 +154,10 @@ static void the_daemon_s_paths_are_there(void) {
         CHECK(route && strcmp(route->path, paths[i]) == 0, "%s", paths[i]);
     }
     const struct route *lora = route_find("/loras/rescan2");
-    CHECK(lora && strcmp(lora->path, "/loras/") == 0, "a name below /loras/");
-    CHECK(route_find("/") && !route_find("/a"), "the root, and nothing else below it");
-    CHECK(!route_find("/nope"), "no such path");
+    CHECK(lora && strcmp(lora->path, "/loras/") == 0,
+        "a name below /loras/ does not lead to its route");
+    CHECK(route_find("/") && !route_find("/a"), "/ is not found, or /a is");
+    CHECK(!route_find("/nope"), "an unknown path is found");
     for (size_t i = 0; i < sizeof(of_a_job) / sizeof(of_a_job[0]); i++) {
         char path[32];
         snprintf(path, sizeof(path), "/jobs/a%s", of_a_job[i]);

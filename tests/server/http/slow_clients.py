@@ -36,7 +36,8 @@ with Daemon(sys.argv[1]) as d:
     fresh, silent, kept, between = d.connect(), d.connect(), d.connect(), d.connect()
     # A connection that was served before, and then begins to trickle.
     kept.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    check(kept.recv(4096).startswith(b"HTTP/1.1 200"), "served first")
+    check(kept.recv(4096).startswith(b"HTTP/1.1 200"),
+          "the first request of the kept-alive connection is answered")
     threads = [threading.Thread(target=trickle, args=a) for a in
                ((fresh, HEAD, results, "fresh"), (kept, HEAD, results, "kept"),
                 (between, b"\r\n" * 200, results, "empty lines"))]
@@ -44,7 +45,7 @@ with Daemon(sys.argv[1]) as d:
         t.start()
     served = 0
     while any(t.is_alive() for t in threads):
-        check(d.get("/health").status == 200, "others are served")
+        check(d.get("/health").status == 200, "other clients are served")
         served += 1
         time.sleep(1)
     print(f"hung up after {results}; {served} others served meanwhile")
@@ -52,8 +53,9 @@ with Daemon(sys.argv[1]) as d:
         seconds = results[name]
         check(seconds is not None and HEADER_LIMIT_S - 1 <= seconds <= 2 * HEADER_LIMIT_S,
               f"{name}: a trickle of headers is cut after about {HEADER_LIMIT_S} s, not {seconds}")
-    check(results["kept"] is not None, "also on a kept-alive connection")
+    check(results["kept"] is not None,
+          "a trickle of headers is also cut on a kept-alive connection")
     silent.settimeout(4 * HEADER_LIMIT_S)
-    check(silent.recv(10) == b"", "who says nothing is hung up on")
+    check(silent.recv(10) == b"", "a connection that sends nothing is closed")
     check(d.open_files() < 40, f"{d.open_files()} open files")
 done()

@@ -40,7 +40,7 @@ def embeddings(d, folder):
     shutil.copy(FILES / "mystyle.safetensors", folder)
     shutil.copy(FILES / "cat-toy.safetensors", folder)
     pathlib.Path(folder, "old.pt").write_bytes(b"PK\x03\x04" + bytes(26) + b"archive/data.pkl")
-    check(names(d.get("/embeddings").json()) == [], "nothing is read before it is asked for")
+    check(names(d.get("/embeddings").json()) == [], "new files are not read before a rescan")
     r = d.request("POST", "/embeddings/rescan")
     check(r.status == 200 and names(r.json()) == ["cat-toy", "mystyle"], f"{r.status} {r.body}")
     toy, style = d.get("/embeddings").json()["embeddings"]
@@ -52,15 +52,19 @@ def embeddings(d, folder):
           "pickle" in skipped[0]["error"]["message"], f"{skipped}")
     with_it = latents(d, prompt="a house in mystyle")
     check(with_it != without, "the embedding changes the picture")
-    check(with_it == latents(d, prompt="a house in mystyle"), "and always in the same way")
-    check(with_it == latents(d, prompt="a house in mystyle", prompt_syntax="a1111"), "in both syntaxes")
+    check(with_it == latents(d, prompt="a house in mystyle"),
+          "a repeated request draws the same latents")
+    check(with_it == latents(d, prompt="a house in mystyle", prompt_syntax="a1111"),
+          "the embedding works in both prompt syntaxes")
     for syntax in ("plain", "a1111"):
         r = d.generate({**DRAW, "negative_prompt": "old", "prompt_syntax": syntax})
         refused(r, 400, "negative_prompt", "old.pt: a pickle")
     os.remove(pathlib.Path(folder, "mystyle.safetensors"))
-    check(latents(d, prompt="a house in mystyle") == with_it, "gone only when asked for")
+    check(latents(d, prompt="a house in mystyle") == with_it,
+          "a deleted file's embedding works until the next rescan")
     d.request("POST", "/embeddings/rescan")
-    check(latents(d, prompt="a house in mystyle") == without, "as before")
+    check(latents(d, prompt="a house in mystyle") == without,
+          "after the rescan the word is plain text again")
     r = d.request("GET", "/embeddings/rescan")
     check(r.status == 405, f"{r.status}")
 
@@ -79,7 +83,7 @@ def encoded(d):
         check(parameters["prompt_embeds"] == {"shape": [1, tokens, 128]} and "prompt" not in parameters,
               f"{parameters}")
         seen.add(r.json()["images"][0]["b64_latent"])
-    check(len(seen) == 1, "nothing weighs the same, however long")
+    check(len(seen) == 1, "zero vectors of any length draw the same latents")
     refused(d.generate({**fields, "prompt_embeds": embeds(617)}), 400, "prompt_embeds", "[1 to 616][128]")
     refused(d.generate({**fields, "prompt_embeds": embeds(2) | {"shape": [1, 256]}}), 400, "prompt_embeds",
             "this model's context")
@@ -148,7 +152,8 @@ def tokens(d, folder):
                                ({"prompt": "a" * 20000}, "prompt", "16384")):
         r = d.request("POST", "/tokens", json.dumps(body), {"Content-Type": "application/json"})
         refused(r, 400, param, words)
-    check(d.request("POST", "/tokens?a=1", "{}", {"Content-Type": "application/json"}).status == 400, "no query")
+    check(d.request("POST", "/tokens?a=1", "{}", {"Content-Type": "application/json"}).status == 400,
+          "a query is refused")
 
 
 def main():

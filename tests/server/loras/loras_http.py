@@ -74,8 +74,9 @@ def loads(d, count):
     yield
     name, grown = "latentd_lora_load_seconds", figures(d)
     check(grown[name + "_count"] - before[name + "_count"] == count,
-          f"{grown[name + '_count'] - before[name + '_count']} loads, not {count}")
-    check((grown[name + "_sum"] > before[name + "_sum"]) == (count > 0), "and take their time")
+          f"the metric counts {grown[name + '_count'] - before[name + '_count']} loads, not {count}")
+    check((grown[name + "_sum"] > before[name + "_sum"]) == (count > 0),
+          "the metric's time grows exactly if something was loaded")
 
 
 def without_a_folder():
@@ -95,7 +96,8 @@ def sent_listed_and_used(d):
     check(r.status == 201, f"{r.status} {r.body[:300]}")
     told = r.json()
     took = figures(d)["latentd_lora_load_seconds_sum"]
-    check(abs(took - told["load_s"]) < 1e-6, f"{took} s is what the answer says: {told['load_s']}")
+    check(abs(took - told["load_s"]) < 1e-6,
+          f"the metric's time equals load_s of the answer: {took} s, {told['load_s']} s")
     check(told["name"] == "snow" and told["state"] == "loaded" and told["matched"] == 46 and
           told["unmatched"] == [] and told["file_bytes"] == len(SNOW) and
           told["ranks"] == [{"value": 4, "modules": 46}] and
@@ -109,16 +111,17 @@ def sent_listed_and_used(d):
                    "limit_bytes": None, "merge": False}, f"{info}")
     check(d.files() == ["snow.safetensors"], f"{d.files()}")
     with open(d.folder + "/snow.safetensors", "rb") as f:
-        check(f.read() == SNOW, "as it was sent")
+        check(f.read() == SNOW, "the file in the folder is the one that was sent")
     with loads(d, 0):
         snow = d.latents(loras=[{"name": "snow"}])
-    check(snow != plain, "it changes the picture")
+    check(snow != plain, "the adapter changes the picture")
     check(d.latents(loras=[{"name": "snow", "weight": 1, "text_encoder_weight": 1}]) == snow,
-          "its weights are 1")
-    check(d.latents(loras=[{"name": "snow", "weight": 0}]) == plain, "weight 0 is none")
+          "both weights are 1 by default")
+    check(d.latents(loras=[{"name": "snow", "weight": 0}]) == plain,
+          "weight 0 draws as without the adapter")
     check(d.latents(loras=[{"name": "snow", "text_encoder_weight": 0}]) not in (plain, snow),
-          "the text encoder's weight is its own")
-    check(d.latents() == plain, "and none are used unless named")
+          "the text encoder's weight can be set separately")
+    check(d.latents() == plain, "an adapter that is not named is not used")
     return plain, snow
 
 
@@ -134,10 +137,11 @@ def a_picture_says_what_it_used(d):
     check(json.loads(texts["latentd"])["loras"] == [used], texts["latentd"])
     again = d.request("POST", "/generate", texts["latentd"],
                       {"Content-Type": "application/json", "Accept": "image/png"})
-    check(again.status == 200 and again.body == png, "its text draws it again")
+    check(again.status == 200 and again.body == png,
+          "the picture's `latentd` text draws the same file again")
     metrics = d.get("/metrics").body.decode()
     check('\nlatentd_lora_requests_total{lora="snow"} ' in metrics and "\nlatentd_lora_loaded 1\n" in metrics,
-          "counted")
+          "the metrics count the adapter's requests")
 
 
 def in_chunks_and_after_a_question(d, snow):
@@ -148,15 +152,16 @@ def in_chunks_and_after_a_question(d, snow):
     responses, closed = exchange(
         d, (head + "Transfer-Encoding: chunked\r\n\r\n").encode() + chunks, close=True)
     check([r.status for r in responses] == [200] and closed, f"{[r.body for r in responses]}")
-    check(responses[0].json()["version"] > before, "another version")
-    check(d.latents(loras=[{"name": "snow"}]) == snow, "of the same numbers")
+    check(responses[0].json()["version"] > before, "a new upload has a new version")
+    check(d.latents(loras=[{"name": "snow"}]) == snow, "the same file draws the same picture")
     with d.connect() as s:
         s.sendall((head + f"Content-Length: {len(INK)}\r\nExpect: 100-continue\r\n\r\n").encode())
         check(s.recv(100).startswith(b"HTTP/1.1 100 "), "100 Continue")
         s.sendall(INK)
         responses, closed = read_responses(s)
-        check([r.status for r in responses] == [200] and not closed, "and then the file")
-    check(d.latents(loras=[{"name": "snow"}]) != snow, "is another picture")
+        check([r.status for r in responses] == [200] and not closed,
+              "the file sent after 100 Continue is accepted")
+    check(d.latents(loras=[{"name": "snow"}]) != snow, "the replaced adapter draws another picture")
     if shutil.which("curl"):
         with tempfile.NamedTemporaryFile() as f:
             f.write(SNOW)
@@ -165,7 +170,8 @@ def in_chunks_and_after_a_question(d, snow):
                                 "-H", "Expect: 100-continue", f"http://{d.host}:{d.port}/loras/snow"],
                                capture_output=True, text=True)
             check(p.stdout == "200", f"curl -T: {p.stdout} {p.stderr}")
-        check(d.latents(loras=[{"name": "snow"}]) == snow, "the first again")
+        check(d.latents(loras=[{"name": "snow"}]) == snow,
+              "the first file draws the first picture again")
 
 
 def wrong_uploads_change_nothing(d, snow):
@@ -189,11 +195,13 @@ def wrong_uploads_change_nothing(d, snow):
     refused(d.put("snow", SNOW, {**OCTETS, "Host": "evil.example"}), 403)
     refused(d.put("snow", SNOW, {**OCTETS, "Origin": "http://evil.example"}), 403)
     r = d.put("rescan", SNOW)
-    check(r.status == 405 and r.headers["allow"] == "POST, OPTIONS", f"rescan is no name: {r.status}")
-    check(d.files() == ["snow.safetensors"], f"nothing is left: {d.files()}")
+    check(r.status == 405 and r.headers["allow"] == "POST, OPTIONS",
+          f"an adapter cannot be named rescan: {r.status}")
+    check(d.files() == ["snow.safetensors"], f"refused uploads leave no files: {d.files()}")
     after = d.get("/loras/snow").json()
-    check(after["version"] == before["version"], "the version that was there stays")
-    check(d.latents(loras=[{"name": "snow"}]) == snow, "and draws")
+    check(after["version"] == before["version"], "a refused upload leaves the adapter's version")
+    check(d.latents(loras=[{"name": "snow"}]) == snow,
+          "the adapter draws as before the refused upload")
 
 
 def half_an_upload_is_taken_back(d):
@@ -203,17 +211,19 @@ def half_an_upload_is_taken_back(d):
     for number, s in enumerate(held):
         s.sendall(head % (number, 256 << 20) + bytes(8 << 20))
     check(wait_until(lambda: sum(os.stat(os.path.join(d.folder, f)).st_size for f in d.files()) >=
-                     64 << 20), f"64 MB of it are in the folder: {d.files()}")
+                     64 << 20), f"the folder holds 64 MB of unfinished uploads: {d.files()}")
     grown = d.rss_kb() - before
     print(f"8 uploads of 8 MB under way: {grown} kB more resident")
-    check(grown < 16 << 10, f"{grown} kB are held in memory")
-    check(d.get("/health").status == 200 and d.latents(), "others are served")
-    check("half" not in d.get("/loras").body.decode(), "it is not there yet")
+    check(grown < 16 << 10, f"uploads are not held in memory: it grew by {grown} kB")
+    check(d.get("/health").status == 200 and d.latents(),
+          "other requests are served during uploads")
+    check("half" not in d.get("/loras").body.decode(), "an unfinished upload is not listed")
     with keeps_sending(held[3]):
         refused(d.put("half3", SNOW), 409, words="half3")
     for s in held:
         s.close()
-    check(wait_until(lambda: d.files() == ["snow.safetensors"]), f"and leaves nothing: {d.files()}")
+    check(wait_until(lambda: d.files() == ["snow.safetensors"]),
+          f"uploads whose clients left leave no files: {d.files()}")
 
 
 @contextlib.contextmanager
@@ -238,26 +248,29 @@ def keeps_sending(s):
 def one_that_stalls_gives_way(d):
     with d.connect() as s:
         s.sendall(b"PUT /loras/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n" + bytes(50))
-        check(wait_until(lambda: len(d.files()) == 2), f"half of it is there: {d.files()}")
-        check(wait_until(lambda: d.put("slow", SNOW).status == 201, 60), "another has its turn")
+        check(wait_until(lambda: len(d.files()) == 2),
+              f"half of the upload is in the folder: {d.files()}")
+        check(wait_until(lambda: d.put("slow", SNOW).status == 201, 60),
+              "another upload of the name replaces the stalled one")
         s.sendall(bytes(50))
-        refused(read_responses(s)[0][0], 409, words="another for slow took its turn")
-    check(d.request("DELETE", "/loras/slow").status == 204, "which stays")
+        refused(read_responses(s)[0][0], 409, words="another upload of slow has replaced it")
+    check(d.request("DELETE", "/loras/slow").status == 204,
+          "the second upload's adapter is kept")
 
 
 def too_large_is_said_early():
     with Folder("--lora-max-bytes", "100000") as d:
         head = "PUT /loras/big HTTP/1.1\r\nHost: localhost\r\n"
         responses, closed = exchange(d, (head + "Content-Length: 100001\r\n\r\n").encode(), close=True)
-        check(closed and len(responses) == 1, "without the body")
+        check(closed and len(responses) == 1, "the upload is refused before its body is sent")
         refused(responses[0], 413, "Content-Length", "100000")
         refused(d.put("big", bytes(200000)), 413, "Content-Length")
         chunks = b"".join(b"%x\r\n%s\r\n" % (40000, bytes(40000)) for _ in range(5)) + b"0\r\n\r\n"
         responses, closed = exchange(
             d, (head + "Transfer-Encoding: chunked\r\n\r\n").encode() + chunks, close=True)
-        check(closed and len(responses) == 1, "in chunks")
+        check(closed and len(responses) == 1, "a chunked upload is refused once it is too large")
         refused(responses[0], 413, "body", "100000")
-        check(d.files() == [], f"nothing is left: {d.files()}")
+        check(d.files() == [], f"refused uploads leave no files: {d.files()}")
 
 
 def copies_have_to_fit():
@@ -265,34 +278,45 @@ def copies_have_to_fit():
     it changes. These count as adapter memory."""
     dense = kohya_loha(model, 3)
     with Folder() as d:
-        check(d.put("dense", dense).status == 201 and d.put("snow", SNOW).status == 201, "both are sent")
+        check(d.put("dense", dense).status == 201 and d.put("snow", SNOW).status == 201,
+              "both adapters are uploaded")
         before = d.get("/loras").json()["resident_bytes"]
         plain, snow, changed = d.latents(), d.latents(loras=[{"name": "snow"}]), d.latents(loras=[{"name": "dense"}])
-        check(changed != plain, "where there is room it changes the picture")
+        check(changed != plain, "with enough memory the adapter changes the picture")
         copies = d.get("/loras").json()["resident_bytes"] - before
-        check(d.post("dense", {"default_weight": 0.5}).status == 200, "it becomes a default")
+        check(d.post("dense", {"default_weight": 0.5}).status == 200,
+              "the adapter becomes a default")
         made = d.get("/loras").json()["resident_bytes"] - before
-        check(made > copies, f"{made - copies} bytes of copies are there before anyone asks for them")
-        check(d.post("dense", {"default_weight": 1}).status == 200 and d.latents() == changed, "and is drawn with")
+        check(made > copies,
+              f"copies for the new default are made before a request needs them: {made - copies} bytes")
+        check(d.post("dense", {"default_weight": 1}).status == 200 and d.latents() == changed,
+              "the default adapter is used at its new weight")
     check(copies > 1 << 20, f"copies of {copies} bytes do not fit into 1 MiB")
     with Folder("--lora-memory", "1") as d:
-        check(d.put("dense", dense).status == 201 and d.put("snow", SNOW).status == 201, "the files do")
+        check(d.put("dense", dense).status == 201 and d.put("snow", SNOW).status == 201,
+              "both files fit into 1 MiB")
         said = refused(d.generate({**DRAW, "loras": [{"name": "dense"}]}), 507)
         print(f"copies of {copies >> 10} KiB where adapters may take 1024: {said}")
         needed, used = (int(n) for n in re.search(r" (\d+) KiB are needed, adapters may take 1024 KiB in all, .* (\d+) KiB$",
                                                   said).groups())
-        check(1024 < needed + used <= copies >> 10, f"{needed} KiB are needed, {used} are taken")
-        check(d.post("snow", {"default_weight": 1}).status == 200, "a default that fits")
+        check(1024 < needed + used <= copies >> 10,
+              f"the error's figures add up to more than 1024 KiB: {needed} KiB needed, {used} KiB used")
+        check(d.post("snow", {"default_weight": 1}).status == 200,
+              "an adapter that fits becomes a default")
         said = refused(d.post("dense", {"default_weight": 1}), 507)
-        check("copies" in said, f"one that does not: {said}")
-        check(d.get("/loras/dense").json()["default_weight"] is None and d.latents() == snow, "it is none")
-        check(d.post("snow", {"default_weight": None}).status == 200, "none at all")
+        check("copies" in said,
+              f"an adapter whose copies do not fit is refused as a default: {said}")
+        check(d.get("/loras/dense").json()["default_weight"] is None and d.latents() == snow,
+              "the refused adapter is no default")
+        check(d.post("snow", {"default_weight": None}).status == 200,
+              "the other default is removed")
         listing = d.get("/loras").json()
         check(listing["limit_bytes"] == 1 << 20 and listing["resident_bytes"] <= 1 << 20, f"{listing}")
         check(all(l["error"] is None for l in listing["loras"]), f"{listing}")
         # A request releases its adapters only after its answer is sent.
         check(wait_until(lambda: all(l["users"] == 0 for l in d.get("/loras").json()["loras"])), f"{listing}")
-        check(d.latents(loras=[{"name": "snow"}]) == snow and d.latents() == plain, "all others are drawn")
+        check(d.latents(loras=[{"name": "snow"}]) == snow and d.latents() == plain,
+              "requests without the large adapter are drawn")
 
 
 def what_a_name_may_be_told(d, plain, snow):
@@ -309,20 +333,24 @@ def what_a_name_may_be_told(d, plain, snow):
     check(r.status == 200 and r.json()["default_weight"] == r.json()["text_encoder_weight"] == 1 and
           r.json()["pinned"] is True, f"{r.body}")
     refused(d.post("snow", {"loaded": False}), 409, words="pinned")
-    check(d.latents() == snow, "a default applies to who names none")
-    check(d.latents(loras=[]) == plain, "and not to who wants none")
+    check(d.latents() == snow, "a request without loras uses the default adapter")
+    check(d.latents(loras=[]) == plain, "a request with an empty list uses no adapter")
     r = d.generate({**DRAW})
-    check([u["name"] for u in r.json()["parameters"]["loras"]] == ["snow"], "it is told")
+    check([u["name"] for u in r.json()["parameters"]["loras"]] == ["snow"],
+          "the answer lists the default adapter")
     check(d.post("snow", {"default_weight": None, "pinned": False}).json()["default_weight"] is None,
-          "no default any more")
-    check(d.latents() == plain, "and not applied")
-    check(d.post("snow", {"loaded": False}).json()["state"] == "on_disk", "unloaded")
+          "the adapter is no longer a default")
+    check(d.latents() == plain, "a request without loras uses no adapter")
+    check(d.post("snow", {"loaded": False}).json()["state"] == "on_disk", "the adapter is unloaded")
     with loads(d, 1):
-        check(d.latents(loras=[{"name": "snow"}]) == snow, "and loaded again when it is named")
-        check(d.post("snow", {"loaded": True}).json()["state"] == "loaded", "and stays so")
+        check(d.latents(loras=[{"name": "snow"}]) == snow,
+              "an unloaded adapter is loaded when a request names it")
+        check(d.post("snow", {"loaded": True}).json()["state"] == "loaded",
+              "the adapter stays loaded")
     d.post("snow", {"loaded": False})
     with loads(d, 1):
-        check(d.post("snow", {"loaded": True}).json()["state"] == "loaded", "or when told")
+        check(d.post("snow", {"loaded": True}).json()["state"] == "loaded",
+              "an adapter can be loaded by a request to its route")
 
 
 def by_hand_and_away(d, plain):
@@ -338,14 +366,15 @@ def by_hand_and_away(d, plain):
     states = {l["name"]: (l["state"], bool(l["error"])) for l in d.get("/loras").json()["loras"]}
     check(states["ink.v2"] == ("on_disk", False) and states["broken"] == ("failed", True), f"{states}")
     both = d.latents(loras=[{"name": "snow", "weight": 0.7}, {"name": "ink.v2", "weight": -0.3}])
-    check(both not in (plain, d.latents(loras=[{"name": "ink.v2", "weight": -0.3}])), "two at once")
+    check(both not in (plain, d.latents(loras=[{"name": "ink.v2", "weight": -0.3}])),
+          "two adapters together draw another picture than one")
     for name in ("ink.v2", "broken"):
         check(d.request("DELETE", "/loras/" + name).status == 204, f"DELETE {name}")
         refused(d.get("/loras/" + name), 404)
         refused(d.request("DELETE", "/loras/" + name), 404)
     refused(d.generate({**DRAW, "loras": [{"name": "ink.v2"}]}), 400, "loras[0].name")
-    check(d.files() == ["snow.safetensors"], f"the files too: {d.files()}")
-    check(d.latents() == plain, "the base is what it was")
+    check(d.files() == ["snow.safetensors"], f"DELETE removes the files: {d.files()}")
+    check(d.latents() == plain, "the base model draws as at the beginning")
 
 
 if __name__ == "__main__":

@@ -134,13 +134,15 @@ def main():
               f"of {len(soak.answers)} versions and none, {wrong} of these wrong, "
               f"{soak.counted['refused']} refused while their name was away; after each fifth "
               f"{', '.join(f'{texts} KiB of texts + {rest}' for texts, rest in resident)} resident")
-        check(wrong == 0 and soak.counted["drawn"] > cycles // 10, "no picture of another version")
-        check(soak.draw(loras=[])[0] == plain, "the base is what it was")
-        check(not loaded, f"nobody uses {loaded}")
+        check(wrong == 0 and soak.counted["drawn"] > cycles // 10,
+              "every picture is of the version that its answer names")
+        check(soak.draw(loras=[])[0] == plain, "the base model draws as at the beginning")
+        check(not loaded, f"no unused adapter stays loaded: {loaded}")
         # In the first fifth the heap of every thread grows to its full size. After that nothing may
         # grow.
-        check(resident[4][1] <= resident[0][1] + 4096, "memory is flat beside the texts")
-        check(resident[4][0] <= 64 * 1024, "TEXT_CACHE_BYTES bounds the texts")
+        check(resident[4][1] <= resident[0][1] + 4096,
+              "memory without the encoded texts does not grow")
+        check(resident[4][0] <= 64 * 1024, "the encoded texts take at most TEXT_CACHE_BYTES")
     shutil.rmtree(folder)
     done()
 

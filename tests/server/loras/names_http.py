@@ -1,5 +1,6 @@
-"""LoRA files with names as people have them, in every API, with the bundled checkpoint: listed, used,
-sent, set and deleted. usage: names_http.py LATENTD MODEL"""
+"""LoRA files with unusual names (spaces, brackets, other scripts, folders) in every API, with the
+bundled checkpoint: they are listed, used, uploaded, given defaults and deleted. usage:
+names_http.py LATENTD MODEL"""
 import base64
 import json
 import os
@@ -45,13 +46,16 @@ def listed(d):
     theirs = d.get("/sdapi/v1/loras").json()
     check({one["alias"]: one["name"] for one in theirs} ==
           {name: name.rsplit("/")[-1] for name in NAMES}, f"GET /sdapi/v1/loras: {theirs}")
-    check(all(os.path.exists(one["path"]) for one in theirs), "their paths")
+    check(all(os.path.exists(one["path"]) for one in theirs), "each listed path exists")
     for name in NAMES:
         check(d.get("/loras/" + quoted(name)).json()["name"] == name, f"GET /loras/{name}")
         check(d.get("/v1/models/" + quoted(name)).json()["root"] == name, f"GET /v1/models/{name}")
-        check(d.get("/v1/models/" + quoted(f"{checkpoint}:{name}")).status == 200, f"with the checkpoint: {name}")
-    check(d.get("/loras/sub/insub").json()["name"] == "sub/insub", "a folder with its slash")
-    check(d.get("/v1/models/insub").json()["root"] == "sub/insub", "the last part alone")
+        check(d.get("/v1/models/" + quoted(f"{checkpoint}:{name}")).status == 200,
+              f"CHECKPOINT:NAME names an adapter: {name}")
+    check(d.get("/loras/sub/insub").json()["name"] == "sub/insub",
+          "an adapter in a subfolder is named with a slash")
+    check(d.get("/v1/models/insub").json()["root"] == "sub/insub",
+          "the last part of the name is enough for /v1/models")
 
 
 def used(d):
@@ -76,11 +80,12 @@ def used(d):
                                                  "width": 64, "height": 64, "cfg_scale": 2.5})
                    for asked in {name, stem}]
         theirs = [pixels(base64.b64decode(a["images"][0])) for a in answers]
-        check(theirs[0] == theirs[-1], f"{name} and {stem} are one to AUTOMATIC1111")
+        check(theirs[0] == theirs[-1], f"AUTOMATIC1111's routes take {name} also as {stem}")
         pictures[theirs[0]] = name
     check(len(pictures) == 2 * len(NAMES), f"{len(pictures)} different pictures, not {2 * len(NAMES)}")
     metrics = d.get("/metrics").body.decode()
-    check(all(f'\nlatentd_lora_requests_total{{lora="{name}"}} ' in metrics for name in NAMES), "counted by name")
+    check(all(f'\nlatentd_lora_requests_total{{lora="{name}"}} ' in metrics for name in NAMES),
+          "the metrics count each adapter by its name")
     print(f"compared: {len(pictures)} pictures with {len(NAMES)} names")
 
 
@@ -100,16 +105,17 @@ def changed(d, folder):
         r = d.request("PUT", path, sent, OCTETS)
         check(r.status == 200 and r.json()["name"] == name, f"PUT {name}: {r.status} {r.body[:300]}")
         with open(f"{folder}/{name}.safetensors", "rb") as f:
-            check(f.read() == sent, f"{name}: the file")
+            check(f.read() == sent, f"{name}: the stored file is the sent one")
         told = post(d, path, {"pinned": True, "default_weight": 0.5})
         check(told["pinned"] and told["default_weight"] == 0.5, f"{told}")
         post(d, path, {"pinned": False, "default_weight": None})
-        check(post(d, "/v1/unload_lora_adapter", {"lora_name": name}).decode().count(f"'{name}'"), "unloaded")
+        check(post(d, "/v1/unload_lora_adapter", {"lora_name": name}).decode().count(f"'{name}'"),
+              "the adapter is unloaded by its name")
         post(d, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": name + ".safetensors"})
-        check(d.get(path).json()["state"] == "loaded", "loaded again")
+        check(d.get(path).json()["state"] == "loaded", "the adapter is loaded again by its name")
         r = d.request("DELETE", path)
         check(r.status == 204 and d.get(path).status == 404, f"DELETE {name}: {r.status} {r.body[:300]}")
-    check(os.listdir(folder) == [], f"nothing is left: {os.listdir(folder)}")
+    check(os.listdir(folder) == [], f"no files are left: {os.listdir(folder)}")
     for name in NAMES:
         r = d.request("PUT", "/loras/" + (name if name == "sub/insub" else quoted(name)), sent, OCTETS)
         check(r.status == 201, f"PUT {name}, new: {r.status} {r.body[:300]}")

@@ -111,7 +111,7 @@ static void the_models_name_decides_what_is_answered(void) {
     }
 }
 
-/* What vLLM-Omni, SGLang and LocalAI call otherwise. */
+/* Fields for which vLLM-Omni, SGLang and LocalAI have other names. */
 static void other_servers_names_are_known(void) {
     struct image_order o;
     struct error err;
@@ -121,9 +121,37 @@ static void other_servers_names_are_known(void) {
         "%s", err.message);
     CHECK(o.request.num_inference_steps == 9 && o.request.rng == RNG_CUDA, "%d steps",
         o.request.num_inference_steps);
-    CHECK(!o.request.seed_given, "-1 is a random seed");
+    CHECK(!o.request.seed_given, "a seed of -1 is not taken as a random one");
     CHECK(o.request.scheduler.kind == SCHEDULER_DDIM, "%d", o.request.scheduler.kind);
     image_order_finish(&o);
+}
+
+/* vLLM-Omni's models have two guidances, and its clients may send both. */
+static void true_cfg_scale_is_the_guidance_scale(void) {
+    static const struct {
+        const char *fields;
+        double scale;
+        bool is_left;
+    } rows[] = {
+        { "\"true_cfg_scale\": 5.5", 5.5, false },
+        { "\"true_cfg_scale\": 3, \"guidance_scale\": 7", 7, true },
+        { "\"guidance_scale\": 7, \"true_cfg_scale\": 3", 7, true },
+        { "\"guidance_scale\": 7, \"true_cfg_scale\": 7", 7, false },
+        { "\"guidance_scale\": null, \"true_cfg_scale\": 3", 3, false },
+        { "\"guidance_scale\": 7, \"true_cfg_scale\": null", 7, false },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[128];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", %s}", rows[i].fields);
+        CHECK(parse(body, &o, &err), "%s: %s", rows[i].fields, err.message);
+        CHECK(o.request.guidance_scale == rows[i].scale && o.request.guidance_scale_given,
+            "%s: guidance_scale is %g", rows[i].fields, o.request.guidance_scale);
+        CHECK(o.leaves_true_cfg_scale == rows[i].is_left, "%s: a warning: %d", rows[i].fields,
+            o.leaves_true_cfg_scale);
+        image_order_finish(&o);
+    }
 }
 
 /* The openai package sends None as null; null must mean the same as a field left out. So do fields
@@ -137,7 +165,7 @@ static void null_is_the_default(void) {
             &o, &err),
         "%s", err.message);
     image_order_finish(&o);
-    CHECK(!parse("{\"prompt\": null}", &o, &err), "a prompt has no default");
+    CHECK(!parse("{\"prompt\": null}", &o, &err), "null is accepted as a prompt");
     CHECK_STRING(err.param, "prompt");
     for (size_t i = 0; image_order_field(IMAGE_GENERATION, i); i++) {
         char body[128];
@@ -232,7 +260,8 @@ static const struct {
     { "\"step\": 9, \"num_inference_steps\": 9", "step", "invalid_value", "two names" },
     { "\"step\": 9, \"quality\": \"high\"", "quality", "invalid_value", "num_inference_steps" },
     { "\"generator_device\": \"musa\"", "generator_device", "invalid_value", "\"cuda\"" },
-    { "\"true_cfg_scale\": 4", "true_cfg_scale", "unknown_parameter", "no such field" },
+    { "\"true_cfg_scale\": 101", "true_cfg_scale", "invalid_value", "0 to 100" },
+    { "\"enable_teacache\": true", "enable_teacache", "unknown_parameter", "no such field" },
     { "\"scheduler\": {\"name\": \"ddim\", \"eta\": 2}", "scheduler.eta", "invalid_value",
         "0 to 1" },
     { "\"num_inference_steps\": 0", "num_inference_steps", "invalid_value", "1 to 1000" },
@@ -277,7 +306,7 @@ static void wrong_fields_are_named(void) {
         const char *prompt = strstr(wrong[i].fields, "\"prompt\"") ? "" : "\"prompt\": \"a\",";
         snprintf(body, sizeof(body), "{%s %s}", prompt, wrong[i].fields);
         if (parse(body, &o, &err)) {
-            CHECK(false, "%s was taken", wrong[i].fields);
+            CHECK(false, "%s was accepted", wrong[i].fields);
             image_order_finish(&o);
             continue;
         }
@@ -301,7 +330,7 @@ static void every_field_has_a_wrong_value(void) {
         snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"%s\": {\"-\": []}}", name);
         found = found || strcmp(name, "prompt") == 0;
         if (!found) {
-            CHECK(!parse(body, &o, &err), "%s takes anything", name);
+            CHECK(!parse(body, &o, &err), "%s accepts any value", name);
             CHECK(strncmp(err.param, name, strlen(name)) == 0, "%s: %s", name, err.message);
         }
     }
@@ -310,9 +339,9 @@ static void every_field_has_a_wrong_value(void) {
 static void what_is_missing_is_named(void) {
     struct image_order o;
     struct error err;
-    CHECK(!parse("{}", &o, &err), "no prompt");
+    CHECK(!parse("{}", &o, &err), "a body without a prompt is accepted");
     check_error(&err, "{}", "prompt", "missing_required_parameter", "required");
-    CHECK(!parse("", &o, &err), "no body");
+    CHECK(!parse("", &o, &err), "an empty body is accepted");
     CHECK_CONTAINS(err.message, "the body is empty");
     CHECK(!parse("[]", &o, &err), "a list");
     CHECK_CONTAINS(err.message, "must be a JSON object");
@@ -320,7 +349,7 @@ static void what_is_missing_is_named(void) {
     CHECK(
         !parse("{\"prompt\": \"a\", \"model\": \"tiny-sd:ink\", \"loras\": [{\"name\": \"ink\"}]}",
             &o, &err),
-        "an adapter twice");
+        "one adapter in both model and loras is accepted");
     CHECK_CONTAINS(err.message, "at most once");
 }
 
@@ -361,8 +390,9 @@ static void a_form_is_an_edit(void) {
     CHECK(parse_form(parts, IMAGE_EDIT, &o, &err), "%s", err.message);
     const struct generate_request *r = &o.request;
     CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
-    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0, "the picture");
-    CHECK(r->mask_image.size == 4 && r->mask_is_transparent, "the mask");
+    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0,
+        "the request has not the sent picture");
+    CHECK(r->mask_image.size == 4 && r->mask_is_transparent, "the request has not the sent mask");
     CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
     CHECK_NEAR(r->strength, 0.5, 0);
     CHECK(r->lora_count == 1 && r->scheduler.kind == SCHEDULER_DDIM, "%d", r->lora_count);
@@ -403,10 +433,11 @@ static void an_edit_may_be_json(void) {
         "%s", err.message);
     const struct generate_request *r = &o.request;
     CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
-    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0, "the picture");
+    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0,
+        "the request has not the sent picture");
     CHECK(r->mask_image.size == 4 && memcmp(r->mask_image.bytes, "MASK", 4) == 0 &&
               r->mask_is_transparent,
-        "the mask");
+        "the request has not the sent mask");
     CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
     CHECK_NEAR(r->strength, 0.5, 0);
     image_order_finish(&o);
@@ -414,7 +445,8 @@ static void an_edit_may_be_json(void) {
                      "\"mask\": null, \"input_fidelity\": \"high\"}",
               &o, &err),
         "%s", err.message);
-    CHECK(!o.request.mask_image.bytes && !o.request.mask_is_transparent, "no mask");
+    CHECK(!o.request.mask_image.bytes && !o.request.mask_is_transparent,
+        "a null mask gives the request a mask");
     CHECK(o.request.strength_given && o.request.strength == 0.5, "%g", o.request.strength);
     image_order_finish(&o);
 }
@@ -454,7 +486,7 @@ static void wrong_pictures_in_json_are_named(void) {
         char body[512];
         snprintf(body, sizeof(body), "{\"prompt\": \"a\"%s}", rows[i].fields);
         if (parse_edit(body, &o, &err)) {
-            CHECK(false, "%s was taken", rows[i].fields);
+            CHECK(false, "%s was accepted", rows[i].fields);
             image_order_finish(&o);
             continue;
         }
@@ -529,7 +561,7 @@ static void wrong_forms_are_named(void) {
         struct image_order o;
         struct error err;
         if (parse_form(rows[i].parts, rows[i].route, &o, &err)) {
-            CHECK(false, "row %zu was taken", i);
+            CHECK(false, "row %zu was accepted", i);
             image_order_finish(&o);
             continue;
         }
@@ -543,6 +575,7 @@ int main(void) {
     served_names_are_the_model();
     the_models_name_decides_what_is_answered();
     other_servers_names_are_known();
+    true_cfg_scale_is_the_guidance_scale();
     null_is_the_default();
     qualities_are_steps_and_formats_have_a_compression();
     wrong_fields_are_named();

@@ -49,7 +49,8 @@ static void wrong_filters_are_refused(void) {
         struct metadata_filter filter;
         struct error err = { 0 };
         char *rest;
-        CHECK(!metadata_filter_take(targets[i], &filter, &rest, &err), "%s was taken", targets[i]);
+        CHECK(
+            !metadata_filter_take(targets[i], &filter, &rest, &err), "%s was accepted", targets[i]);
         CHECK(err.code == ERROR_INVALID && strncmp(err.param, "metadata", 8) == 0, "%s: %s",
             targets[i], err.message);
         metadata_filter_finish(&filter);

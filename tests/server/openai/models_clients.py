@@ -44,10 +44,13 @@ def models(d, client):
     listed = client.models.list().data
     check([m.id for m in listed] == [name, *SERVED, f"{name}:rainbow", f"{name}:snow", "other"],
           f"{[m.id for m in listed]}")
-    check(all(m.object == "model" and m.owned_by == "latentd" and m.created > 1e9 for m in listed), "fields")
-    check([m.created for m in listed if m.id == f"{name}:snow"] == [1600000000], "an adapter's is its file's time")
-    check(listed[3].parent == name and listed[3].root == "rainbow", "as vLLM lists adapters")
-    check(all(m.root == name for m in listed[1:3]), "and other names of the model")
+    check(all(m.object == "model" and m.owned_by == "latentd" and m.created > 1e9 for m in listed),
+          "each entry has OpenAI's fields")
+    check([m.created for m in listed if m.id == f"{name}:snow"] == [1600000000],
+          "an adapter's `created` is its file's time")
+    check(listed[3].parent == name and listed[3].root == "rainbow",
+          "an adapter's entry has vLLM's parent and root")
+    check(all(m.root == name for m in listed[1:3]), "a served name's root is the checkpoint")
     for asked, found in ((name, name), ("sd15", name), (f"{name}:snow", f"{name}:snow"), ("snow", f"{name}:snow"),
                          ("other", "other"), ("dall-e-2", "dall-e-2"), ("dall-e-2:snow", f"{name}:snow")):
         check(client.models.retrieve(asked).id == found, asked)
@@ -59,14 +62,16 @@ def models(d, client):
             check(e.code == "model_not_found" and e.param == "model", f"{asked}: {e.body}")
     try:
         client.images.generate(model="other", prompt=PROMPT)
-        check(False, "a model that is not loaded")
+        check(False, "a model that is not loaded is refused")
     except openai.NotFoundError as e:
-        check(e.code == "model_not_found" and "PUT /model" in e.message, f"how to load it: {e.body}")
+        check(e.code == "model_not_found" and "PUT /model" in e.message,
+              f"the error says how to load the model: {e.body}")
     one = client.images.generate(model=f"{name}:snow", prompt=PROMPT, response_format="b64_json", extra_body=FIELDS)
     two = client.images.generate(model="snow", prompt=PROMPT, extra_body=FIELDS)
-    check(one.data[0].b64_json == two.data[0].b64_json, "an adapter by both names")
+    check(one.data[0].b64_json == two.data[0].b64_json,
+          "both names of an adapter draw the same picture")
     check((pixels(base64.b64decode(one.data[0].b64_json)) == pixels(native(d, loras=[{"name": "snow"}]))).all(),
-          "draws as POST /generate does with it")
+          "an adapter's name draws as POST /generate with that adapter")
     for asked, extra in (("gpt-image-1", {}), ("dall-e-2:snow", {"loras": [{"name": "snow"}]})):
         got = client.images.generate(model=asked, prompt=PROMPT, extra_body=FIELDS)
         check((pixels(base64.b64decode(got.data[0].b64_json)) == pixels(native(d, **extra))).all(), asked)
@@ -77,23 +82,24 @@ def vllm(d, loras):
     check(r.status == 400 and r.error()["param"] == "lora_name", f"loaded already: {r.body}")
     r = post(d, "/v1/unload_lora_adapter", {"lora_name": "snow"})
     check(r.status == 200 and r.body == b"Success: LoRA adapter 'snow' removed successfully.", f"{r.body}")
-    check(d.get("/loras/snow").json()["state"] == "on_disk", "it is not in memory")
+    check(d.get("/loras/snow").json()["state"] == "on_disk", "the removed adapter is not in memory")
     path = os.path.join(loras, "snow.safetensors")
     r = post(d, "/v1/load_lora_adapter", {"lora_name": "snow", "lora_path": path})
     check(r.status == 200 and r.body == b"Success: LoRA adapter 'snow' added successfully." and
           r.headers["content-type"].startswith("text/plain"), f"{r.status} {r.body} {r.headers}")
-    check(d.get("/loras/snow").json()["state"] == "loaded", "it is")
+    check(d.get("/loras/snow").json()["state"] == "loaded", "the added adapter is in memory")
     r = post(d, "/v1/load_lora_adapter", {"lora_name": "snow", "lora_path": path, "load_inplace": True})
-    check(r.status == 200, f"again, where it may: {r.body}")
+    check(r.status == 200, f"load_inplace loads an adapter again: {r.body}")
     # A file added while the daemon runs, and the same file under another name.
     shutil.copy(path, os.path.join(loras, "later.safetensors"))
     r = post(d, "/v1/load_lora_adapter", {"lora_name": "later", "lora_path": "later.safetensors"})
-    check(r.status == 200, f"a new file: {r.body}")
+    check(r.status == 200, f"an adapter from a new file is accepted: {r.body}")
     r = post(d, "/v1/load_lora_adapter", {"lora_name": "other", "lora_path": "later.safetensors"})
     check(r.status == 200 and os.path.exists(os.path.join(loras, "other.safetensors")), f"{r.body}")
     r = post(d, "/v1/unload_lora_adapter", {"lora_name": "other"})
     r = post(d, "/v1/load_lora_adapter", {"lora_name": "other", "lora_path": "rainbow.safetensors"})
-    check(r.status == 400 and r.error()["param"] == "lora_name", f"a file of its own is not overwritten: {r.body}")
+    check(r.status == 400 and r.error()["param"] == "lora_name",
+          f"an existing adapter is not overwritten by another file: {r.body}")
     outside = os.path.join(os.path.dirname(loras), "outside.safetensors")
     shutil.copy(path, outside)
     os.symlink(outside, os.path.join(loras, "link.safetensors"))
@@ -121,7 +127,8 @@ def picture_to_picture(d, client):
     for target, size in ((None, {}), ({"width": 64, "height": 128}, {"width": 64, "height": 128, "resize_mode": "crop"})):
         image = client.image_to_image(begin, prompt="a blue house", target_size=target, seed=3, **fields)
         expected = native(d, prompt="a blue house", init_image=base64.b64encode(begin).decode(), **fields, seed=3, **size)
-        check((np.asarray(image.convert("RGB")) == pixels(expected)).all(), f"as POST /generate draws from it: {target}")
+        check((np.asarray(image.convert("RGB")) == pixels(expected)).all(),
+              f"image to image equals POST /generate with the same picture: {target}")
     webp = io.BytesIO()
     Image.open(io.BytesIO(begin)).save(webp, "WEBP")
     image = client.image_to_image(webp.getvalue(), prompt="a blue house", strength=0.5, **fields)
@@ -131,7 +138,8 @@ def picture_to_picture(d, client):
 def hugging_face(d):
     client = InferenceClient(model=f"http://{d.host}:{d.port}/hf", token="none")
     image = client.text_to_image(PROMPT, guidance_scale=2.5, num_inference_steps=6, seed=7)
-    check((np.asarray(image.convert("RGB")) == pixels(native(d))).all(), "what POST /generate draws")
+    check((np.asarray(image.convert("RGB")) == pixels(native(d))).all(),
+          "text to image equals POST /generate")
     if folder:
         image.save(os.path.join(folder, "hugging_face.png"))
     image = client.text_to_image(PROMPT, negative_prompt="a cloud", width=64, height=128, scheduler="ddim",
@@ -139,7 +147,7 @@ def hugging_face(d):
     check(image.size == (64, 128), f"{image.size}")
     try:
         client.text_to_image(PROMPT, width=65)
-        check(False, "a wrong width")
+        check(False, "a wrong width is refused")
     except HfHubHTTPError as e:
         check("multiple of 8" in str(e) and e.response.status_code == 400, str(e))
     picture_to_picture(d, client)
@@ -165,9 +173,11 @@ def hugging_face(d):
     check(r.status == 400 and "Idempotency-Key" in r.json()["error"], f"a key is not ignored: {r.status} {r.body[:200]}")
     r = d.request("POST", "/hf", '{"inputs": "a", "parameters": {"num_inference_steps": 2, "seed": 7}}',
                   {"Content-Type": "application/json", "Accept": "image/webp"})
-    check(r.headers.get("x-seed") == "7" and "x-nsfw" not in r.headers, f"the seed; nobody checked: {r.headers}")
-    check(r.headers["content-type"] == "image/webp" and Image.open(io.BytesIO(r.body)).format == "WEBP", "WebP")
-    check(post(d, "/hf", "x" * 9).status == 400, "no object")
+    check(r.headers.get("x-seed") == "7" and "x-nsfw" not in r.headers,
+          f"the headers have the seed, and no flag without a safety checker: {r.headers}")
+    check(r.headers["content-type"] == "image/webp" and Image.open(io.BytesIO(r.body)).format == "WEBP",
+          "Accept: image/webp is answered with a WebP")
+    check(post(d, "/hf", "x" * 9).status == 400, "a body that is no JSON object is a 400")
 
 
 with tempfile.TemporaryDirectory() as scratch:

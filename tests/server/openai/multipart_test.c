@@ -89,7 +89,8 @@ static void broken_forms_are_refused(void) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (size_t piece = 1; piece <= 64; piece *= 4) {
             struct error err;
-            CHECK(!read_form(rows[i].body, strlen(rows[i].body), piece, &err), "%zu was taken", i);
+            CHECK(!read_form(rows[i].body, strlen(rows[i].body), piece, &err),
+                "row %zu was accepted", i);
             CHECK(err.code == ERROR_INVALID, "%zu: %d", i, err.code);
             CHECK_CONTAINS(err.message, rows[i].words);
         }
@@ -103,10 +104,12 @@ static void heads_and_parts_have_limits(void) {
     memset(body + used, 'a', 70000);
     used += 70000;
     used += snprintf(body + used, size - (size_t)used, "\"\r\n\r\n1\r\n--xYz--\r\n");
-    CHECK(!read_form(body, (size_t)used, 4096, &err), "a name of 70000 bytes");
+    CHECK(!read_form(body, (size_t)used, 4096, &err),
+        "a part with a name of 70000 bytes was accepted");
     CHECK_CONTAINS(err.message, "broken");
     used = snprintf(body, size, "--xYz\r\n" PART "\"%0129d\"\r\n\r\n1\r\n--xYz--\r\n", 0);
-    CHECK(!read_form(body, (size_t)used, 4096, &err), "a name of 129 bytes");
+    CHECK(
+        !read_form(body, (size_t)used, 4096, &err), "a part with a name of 129 bytes was accepted");
     CHECK_CONTAINS(err.message, "at most 128 bytes");
     used = 0;
     for (int i = 0; i < 65; i++)
@@ -132,7 +135,7 @@ static void there_is_a_part_soon(void) {
             body[at] = bodies[i][1][(at - begin) % length];
         for (size_t piece = 4096; piece <= size; piece *= 64) {
             struct error err;
-            CHECK(!read_form(body, size, piece, &err), "%zu was taken", i);
+            CHECK(!read_form(body, size, piece, &err), "row %zu was accepted", i);
             CHECK_CONTAINS(err.message, "no part in 65536 bytes");
         }
     }

@@ -33,10 +33,12 @@ with Document(executable, model, "docs/openai.md") as page:
     check(Image.open(page.at("house.png")).size == (128, 128), "house.png")
     first, second = page.take("from openai import"), page.take("import tarfile")
     said = page.program("\n".join(("import time", first, second)))
-    check(said.count("partial_image") == 2 and "image_generation.completed" in said, f"events: {said}")
-    check("The job has succeeded" in said, f"the job: {said}")
+    check(said.count("partial_image") == 2 and "image_generation.completed" in said,
+          f"the stream has two partial images and the last one: {said}")
+    check("The job has succeeded" in said,
+          f"the job's last event says that it has succeeded: {said}")
     said = "".join(page.run("curl -s localhost:8188/v1/load_lora_adapter"))
-    check(said.count("Success") == 2, f"adapters: {said}")
+    check(said.count("Success") == 2, f"both adapter calls succeed: {said}")
     page.program(page.take("from huggingface_hub"))
 text = page.text
 # The table of fields on the page must match the fields that the code knows.

@@ -1,5 +1,5 @@
-/* Pictures that are fetched by address: which stay, which leave, and that no other name finds
- * one. */
+/* Pictures that are fetched by address: which are kept, which are dropped, and that no other
+ * address finds one. */
 #include "server/openai/picture_urls.h"
 
 #include "tests/check.h"
@@ -23,7 +23,7 @@ static struct named add(
     return name;
 }
 
-/* Returns the size of the picture, all of whose bytes must be `fill`; -1 if it is not there. */
+/* Returns the size of the picture, all of whose bytes must be `fill`; -1 if it is not found. */
 static int get(struct picture_urls *urls, const char *name, char fill, double now_s) {
     struct error err = { 0 };
     struct shared_picture *file;
@@ -61,7 +61,8 @@ static void a_name_is_random_and_finds_one_picture(void) {
         CHECK(get(urls, other, 'a', 2) == -1, "%s finds %s", other, a.text);
     }
     snprintf(other, sizeof(other), "%s%0100d", a.text, 0);
-    CHECK(get(urls, other, 'a', 2) == -1 && get(urls, "", 'a', 2) == -1, "another length");
+    CHECK(get(urls, other, 'a', 2) == -1 && get(urls, "", 'a', 2) == -1,
+        "a key of another length finds a picture");
     picture_urls_destroy(urls);
     picture_urls_destroy(NULL);
 }
@@ -69,9 +70,9 @@ static void a_name_is_random_and_finds_one_picture(void) {
 static void pictures_leave_by_age(void) {
     struct picture_urls *urls = create();
     const struct named a = add(urls, 1, 'a', 10, 0), b = add(urls, 1, 'b', 10, 30);
-    CHECK(get(urls, a.text, 'a', 60) == 10, "as old as allowed");
-    CHECK(get(urls, a.text, 'a', 60.5) == -1, "too old, though just used");
-    CHECK(get(urls, b.text, 'b', 60.5) == 10, "the other is younger");
+    CHECK(get(urls, a.text, 'a', 60) == 10, "a picture of the maximum age is not found");
+    CHECK(get(urls, a.text, 'a', 60.5) == -1, "a picture over the maximum age is found");
+    CHECK(get(urls, b.text, 'b', 60.5) == 10, "the younger picture is not found");
     picture_urls_destroy(urls);
 }
 
@@ -79,17 +80,17 @@ static void the_least_recently_used_leave_first(void) {
     struct picture_urls *urls = create();
     const struct named a = add(urls, 1, 'a', 30, 0), b = add(urls, 1, 'b', 30, 1);
     const struct named c = add(urls, 1, 'c', 30, 2);
-    CHECK(get(urls, a.text, 'a', 3) == 30, "a is used");
+    CHECK(get(urls, a.text, 'a', 3) == 30, "picture a is not found");
     const struct named d = add(urls, 1, 'd', 40, 4);
-    CHECK(get(urls, b.text, 'b', 5) == -1, "b has to go");
+    CHECK(get(urls, b.text, 'b', 5) == -1, "picture b, the least recently used, is not removed");
     CHECK(get(urls, a.text, 'a', 5) == 30 && get(urls, c.text, 'c', 5) == 30 &&
               get(urls, d.text, 'd', 5) == 40,
-        "100 bytes stay");
+        "pictures of 100 bytes in all are not kept");
     struct named small[7];
     for (int i = 0; i < 7; i++)
         small[i] = add(urls, 1, 'e', 1, 6);
     CHECK(get(urls, small[0].text, 'e', 7) == -1 && get(urls, small[1].text, 'e', 7) == 1,
-        "six pictures stay");
+        "not exactly the latest six pictures are kept");
     picture_urls_destroy(urls);
 }
 
@@ -99,13 +100,14 @@ static void who_draws_much_pushes_out_only_its_own(void) {
     struct named theirs[5], large;
     for (int i = 0; i < 5; i++) {
         theirs[i] = add(urls, 2, 't', 30, 1 + i);
-        CHECK(get(urls, theirs[i].text, 't', 1 + i) == 30, "the newest is there");
+        CHECK(get(urls, theirs[i].text, 't', 1 + i) == 30, "the newest picture is not found");
     }
-    CHECK(get(urls, mine.text, 'm', 9) == 20, "another caller's stays");
+    CHECK(get(urls, mine.text, 'm', 9) == 20, "a picture of another caller is removed");
     CHECK(get(urls, theirs[2].text, 't', 9) == -1 && get(urls, theirs[3].text, 't', 9) == 30,
-        "two of theirs");
+        "not exactly two pictures of the busy caller are kept");
     large = add(urls, 3, 'l', 90, 10);
-    CHECK(get(urls, large.text, 'l', 11) == 90, "a new one stays, although its caller has most");
+    CHECK(get(urls, large.text, 'l', 11) == 90,
+        "a new picture is removed because its caller has the most");
     struct error err = { 0 };
     CHECK(!picture_urls_add(urls, 1, PICTURE_PNG, calloc(101, 1), 101, 12, large.text, &err) &&
               err.code == ERROR_TOO_LARGE,

@@ -66,12 +66,13 @@ def files(d, client):
     check(cats.bytes == size, f"{cats.bytes} bytes, not {size}")
     again = client.files.create(file=("my cats.tar", archive()), purpose="fine-tune")
     check(again.id.startswith("file-my-cats-") and again.id != cats.id, again.id)
-    check(client.files.retrieve(again.id).filename == again.id[5:] + ".tar", "one by its id")
+    check(client.files.retrieve(again.id).filename == again.id[5:] + ".tar",
+          "the second file is found by its id")
     listed = client.files.list(order="asc")
     check({f.id for f in listed} == {"file-stripes", "file-empty", cats.id, again.id}, f"{listed}")
     paged = [f.id for f in client.files.list(limit=1)]  # the package fetches all pages
     check(sorted(paged) == sorted(f.id for f in listed), f"{paged}")
-    check(len(client.files.list(purpose="batch").data) == 0, "none of another purpose")
+    check(len(client.files.list(purpose="batch").data) == 0, "no file has another purpose")
     deleted = client.files.delete(again.id)
     check(deleted.deleted and deleted.id == again.id, f"{deleted}")
     for call in (client.files.retrieve, client.files.delete):
@@ -91,7 +92,8 @@ def files(d, client):
     check(r.status == 400 and r.error()["code"] == "invalid_value" and r.error()["param"] == "file", f"{r.body}")
     refused("an unknown page", openai.BadRequestError, "after", "id of a file",
             lambda: client.files.list(after="file-nobody"))
-    check({f.id for f in client.files.list()} == {"file-stripes", "file-empty", cats.id}, "nothing is left of these")
+    check({f.id for f in client.files.list()} == {"file-stripes", "file-empty", cats.id},
+          "refused uploads leave no files")
     page = d.get("/v1/files?limit=2").json()  # the package's model leaves these out
     check(page["has_more"] and [page["first_id"], page["last_id"]] == [f["id"] for f in page["data"]], f"{page}")
     none = d.get("/v1/files?purpose=batch").json()
@@ -120,13 +122,15 @@ def a_job(d, client, file):
     check(job.fine_tuned_model == f"{name}:stripy" and job.finished_at >= job.created_at, f"{job}")
 
     events = list(client.fine_tuning.jobs.list_events(job.id, limit=3))
-    check("file" not in events[0].data["result"] and "adapter" in events[0].data["result"], f"no paths: {events[0].data}")
+    check("file" not in events[0].data["result"] and "adapter" in events[0].data["result"],
+          f"the event shows no paths of the server: {events[0].data}")
     check(events[0].message == "The job has succeeded" and events[-1].message == "The job is queued",
           f"{events[0].message}, {events[-1].message}")
     numbers = [int(e.id.rpartition("-")[2]) for e in events]
-    check(numbers == list(range(numbers[0], 0, -1)), f"every event once, newest first: {numbers}")
+    check(numbers == list(range(numbers[0], 0, -1)),
+          f"the pages list each event once, the newest first: {numbers}")
     check(all(e.object == "fine_tuning.job.event" and e.level == "info" and e.created_at >= job.created_at
-              for e in events), "their fields")
+              for e in events), "each event has OpenAI's fields")
     steps = [e for e in events if e.type == "metrics" and "train_loss" in e.data]
     check(steps and all(e.data["total_steps"] == 12 and 0 < e.data["train_loss"] < 10 for e in steps), f"{steps}")
     print(f"{len(events)} events, {len(steps)} with a loss; {steps[0].message}")
@@ -146,7 +150,8 @@ def a_job(d, client, file):
         if left:
             Image.open(io.BytesIO(data)).save(os.path.join(left, which.replace(":", "_") + ".png"))
     check(np.abs(drawn[1] - drawn[0]).mean() > 1 and (drawn[1] == drawn[2]).all() and
-          (drawn[3] != drawn[1]).any(), "the base, what was trained, its last checkpoint, and an earlier one")
+          (drawn[3] != drawn[1]).any(),
+          "the adapter changes the picture, its last checkpoint draws the same, an earlier one does not")
     return job.id[6:]
 
 
@@ -157,15 +162,19 @@ def more_jobs(d, client, file):
             hyperparameters={"batch_size": 1, **LITTLE, "max_train_steps": 4000, "checkpointing_steps": 2,
                              "checkpoints_total_limit": 2, **hyperparameters})
     one, two = start("one"), start()
-    check(two.status == "queued" and client.fine_tuning.jobs.cancel(two.id).status == "cancelled", "cancelled at once")
+    check(two.status == "queued" and client.fine_tuning.jobs.cancel(two.id).status == "cancelled",
+          "a queued job is cancelled at once")
     wait(client, one.id, "running")
-    check(wait_until(lambda: client.fine_tuning.jobs.retrieve(one.id).estimated_finish, 60), "when it ends")
+    check(wait_until(lambda: client.fine_tuning.jobs.retrieve(one.id).estimated_finish, 60),
+          "a running job has an estimated end")
     ends, now = client.fine_tuning.jobs.retrieve(one.id).estimated_finish, time.time()
     eta_s = d.get("/jobs/" + one.id.removeprefix("ftjob-")).json()["eta_s"]
-    check(abs(now + eta_s - ends) <= 2 + eta_s / 2, f"in {ends - now} s; the job says {eta_s}")
+    check(abs(now + eta_s - ends) <= 2 + eta_s / 2,
+          f"the estimated end agrees with eta_s: in {ends - now} s, {eta_s} s")
     client.fine_tuning.jobs.pause(one.id)
     wait(client, one.id, "paused")
-    check(client.fine_tuning.jobs.resume(one.id).status in ("queued", "running"), "it goes on")
+    check(client.fine_tuning.jobs.resume(one.id).status in ("queued", "running"),
+          "the paused job can be resumed")
     wait(client, one.id, "running")
     client.fine_tuning.jobs.cancel(one.id)
     wait(client, one.id, "cancelled")
@@ -176,7 +185,7 @@ def more_jobs(d, client, file):
              for wanted in ({"owner": "me"}, {"owner": "you"}, {"owner": "me", "a": "b"})}
     check(found == {"{'owner': 'me'}": jobs[2:], "{'owner': 'you'}": [], "{'owner': 'me', 'a': 'b'}": []}, f"{found}")
     none = [j["id"] for j in d.get("/v1/fine_tuning/jobs?metadata=null").json()["data"]]
-    check(none == jobs[:2], f"without metadata: {none}")
+    check(none == jobs[:2], f"metadata=null lists the jobs without metadata: {none}")
     key = {"Idempotency-Key": "monday"}
     same = [client.fine_tuning.jobs.create(model=name, training_file=file, suffix="same", extra_headers=key,
                                            hyperparameters=LITTLE).id for _ in range(2)]
@@ -225,7 +234,7 @@ def tensorboard(d, id):
     read = {e.step: e.value for e in events.Scalars("loss")}
     check(sorted(read) == sorted(told) == list(range(1, 13)), f"{sorted(read)}")
     worst = max(abs(read[s] - told[s]) for s in read)
-    check(worst < 1e-6, f"losses {worst} apart")
+    check(worst < 1e-6, f"TensorBoard's losses equal the job's: {worst} apart")
     check({"learning_rate", "grad_norm"} <= set(tags["scalars"]), f"{tags['scalars']}")
     pictures = [e for tag in tags["images"] for e in events.Images(tag)]
     print(f"TensorBoard: {len(read)} losses, at most {worst:.1e} apart; {len(pictures)} pictures")

@@ -50,7 +50,8 @@ def native(d, **fields):
 
 def generations(d, client):
     got = client.images.generate(model=name, prompt=PROMPT, n=2, size="128x128", extra_body=FEW)
-    check(all(i.url and i.b64_json for i in got.data), "both, for a client that does not say what it reads")
+    check(all(i.url and i.b64_json for i in got.data),
+          "without response_format the answer has url and b64_json")
     check(len(got.data) == 2 and got.size == "128x128" and got.output_format == "png", f"{got.size}")
     check(abs(got.created - time.time()) < 120 and got.background == "opaque", f"{got.created}")
     check(got.quality == "auto" and got.usage.output_tokens == 0, f"{got.quality}")
@@ -59,9 +60,11 @@ def generations(d, client):
     check(got._request_id, "the request's id reaches the client")
     first, second = (picture(i, f"generate{k}") for k, i in enumerate(got.data))
     check(first.format == "PNG" and first.size == (128, 128), f"{first.format} {first.size}")
-    check((pixels(first) == pixels(native(d))).all(), "what POST /generate draws")
-    check((pixels(second) == pixels(native(d, seed=8))).all(), "and the second")
-    check("latentd" in first.info and "parameters" in first.info, "with its parameters")
+    check((pixels(first) == pixels(native(d))).all(),
+          "the first picture equals that of POST /generate")
+    check((pixels(second) == pixels(native(d, seed=8))).all(),
+          "the second picture equals that of POST /generate with the next seed")
+    check("latentd" in first.info and "parameters" in first.info, "the PNG holds the parameters")
 
     web = client.images.generate(prompt=PROMPT, response_format="url", output_format="webp",
                                  output_compression=60, quality="low", extra_body={"seed": 1})
@@ -69,17 +72,18 @@ def generations(d, client):
     with urllib.request.urlopen(url) as answer:
         data, kind = answer.read(), answer.headers["Content-Type"]
     check(kind == "image/webp" and web.data[0].b64_json is None, f"{url}: {kind}")
-    check(d.get(urllib.parse.urlparse(url).path).body == data, "and again")
+    check(d.get(urllib.parse.urlparse(url).path).body == data, "the address can be fetched again")
     image = Image.open(io.BytesIO(data))
     check(image.format == "WEBP" and image.size == (128, 128), f"{image.format}")
     check(web.quality == "low" and web.output_format == "webp", f"{web.quality}")
     jpeg = client.images.generate(prompt=PROMPT, output_format="jpeg", extra_body=FEW)
-    check(picture(jpeg.data[0], "jpeg").format == "JPEG", "a JPEG")
+    check(picture(jpeg.data[0], "jpeg").format == "JPEG", "output_format jpeg gives a JPEG")
     # All further fields that OpenAI's clients may send; the package sends None as null.
     hints = client.images.generate(prompt=PROMPT, model="sd15", background="auto", moderation="low",
                                    style="natural", user="me", size=None, n=None, quality="standard",
                                    extra_body=FEW)
-    check((pixels(picture(hints.data[0], "hints")) == pixels(first)).all(), "hints change nothing")
+    check((pixels(picture(hints.data[0], "hints")) == pixels(first)).all(),
+          "fields without an effect do not change the picture")
 
 
 def edits(d, client):
@@ -103,29 +107,31 @@ def edits(d, client):
     picture(got.data[1], "edit1")
     away = np.abs(edited - pixels(begin)).mean(axis=(0, 2))
     print(f"masked half {away[72:].mean():.1f} levels from the picture, the other {away[:56].mean():.1f}")
-    check(away[72:].mean() > 2 * away[:56].mean(), "what is transparent is drawn anew")
+    check(away[72:].mean() > 2 * away[:56].mean(), "the mask's transparent part is drawn anew")
     fields = dict(prompt=prompt, init_image=base64.b64encode(file.getvalue()).decode(),
                   mask_image=base64.b64encode(white_file.getvalue()).decode(), **extra)
-    check((edited == pixels(native(d, **fields))).all(), "as POST /generate with a white mask")
+    check((edited == pixels(native(d, **fields))).all(),
+          "the edit equals POST /generate with a mask that is white in the same half")
     # The same edit as JSON, as the published EditImageBodyJsonParam has it.
     def url(data):
         return {"image_url": "data:image/png;base64," + base64.b64encode(data).decode()}
     r = d.request("POST", "/v1/images/edits", json.dumps({"prompt": prompt, "images": [url(file.getvalue())],
                   "mask": url(hole.getvalue()), "n": 2, **extra}), {"Content-Type": "application/json; charset=utf-8"})
     check(r.status == 200 and [i["b64_json"] for i in r.json()["data"]] == [i.b64_json for i in got.data],
-          f"JSON draws what the form does: {r.status} {r.body[:200]}")
+          f"an edit in JSON draws the same as the form: {r.status} {r.body[:200]}")
     # A picture that is transparent itself is its own mask, as dall-e-2 has it.
     begin.putalpha(mask.getchannel("A"))
     own = io.BytesIO()
     begin.save(own, "PNG")
     alone = client.images.edit(image=("a.png", own.getvalue()), prompt=prompt, n=2, extra_body=extra)
     check(all((pixels(picture(a, "own_mask")) == pixels(picture(b, "edit"))).all() for a, b in zip(alone.data, got.data)),
-          "its transparent half is drawn anew")
+          "a picture's own alpha is used as its mask")
     begin.putalpha(255)
     begin.save(own := io.BytesIO(), "PNG")
     opaque, none = (client.images.edit(image=("a.png", data.getvalue()), prompt=prompt, extra_body=extra).data[0]
                     for data in (own, file))
-    check((pixels(picture(opaque, "opaque")) == pixels(picture(none, "no_mask"))).all(), "opaque alpha is no mask")
+    check((pixels(picture(opaque, "opaque")) == pixels(picture(none, "no_mask"))).all(),
+          "an opaque alpha channel is no mask")
     # An edit without a mask: the picture is sent as a list (the newer models' form), resized, and
     # drawn at another strength.
     alone = client.images.edit(image=[("a.png", file.getvalue())], prompt=prompt, size="64x128",
@@ -133,10 +139,12 @@ def edits(d, client):
     check(alone.size == "64x128", alone.size)
     fields = dict(prompt=prompt, init_image=base64.b64encode(file.getvalue()).decode(), strength=0.5,
                   width=64, height=128, resize_mode="crop", **extra)
-    check((pixels(picture(alone.data[0], "edit_alone")) == pixels(native(d, **fields))).all(), "no mask")
+    check((pixels(picture(alone.data[0], "edit_alone")) == pixels(native(d, **fields))).all(),
+          "an edit without a mask equals POST /generate with init_image")
     varied = client.images.create_variation(image=("a.png", file.getvalue()), n=1,
                                             extra_body={"strength": 0.6, "seed": 4})
-    check(picture(varied.data[0], "variation").size == (128, 128), "a variation")
+    check(picture(varied.data[0], "variation").size == (128, 128),
+          "a variation has the picture's size")
     for what, options, words in (
             ("a mask without transparency", {"mask": ("m.png", white_file.getvalue())}, "transparent"),
             ("a mask of another size", {"mask": ("m.png", png_of(64, 64))}, "128x128"),
@@ -163,9 +171,11 @@ def streams(d, client, begin):
                                          extra_body={**FEW, "num_inference_steps": 12}))
     kinds = [e.type for e in events]
     check(kinds == ["image_generation.partial_image"] * 2 + ["image_generation.completed"], f"{kinds}")
-    check([e.partial_image_index for e in events[:-1]] == [0, 1], "numbered from 0")
+    check([e.partial_image_index for e in events[:-1]] == [0, 1],
+          "partial images are numbered from 0")
     last = pixels(picture(events[-1], "stream"))
-    check((last == pixels(native(d, num_inference_steps=12))).all(), "the same picture as without")
+    check((last == pixels(native(d, num_inference_steps=12))).all(),
+          "the streamed picture equals the one without a stream")
     previous = 1e9
     for e in events[:-1]:
         image = picture(e, f"partial{e.partial_image_index}")
@@ -174,7 +184,8 @@ def streams(d, client, begin):
               f"partial {e.partial_image_index}: {image.format} {away:.1f} levels away")
         print(f"partial image {e.partial_image_index}: {image.size}, {away:.1f} levels from the last")
         previous = away
-    check(events[-1].usage.input_tokens == 6 and events[-1].size == "128x128", "the last says the rest")
+    check(events[-1].usage.input_tokens == 6 and events[-1].size == "128x128",
+          "the last event has usage and size")
     none = list(client.images.generate(prompt=PROMPT, stream=True, extra_body=FEW))
     check([e.type for e in none] == ["image_generation.completed"], "one event without partial images")
     edit = list(client.images.edit(image=("a.png", begin), prompt=PROMPT, stream=True, partial_images=1,
@@ -227,9 +238,11 @@ async def at_once(d):
         client.images.generate(prompt=PROMPT, stream=True, partial_images=1, extra_body=FEW),
         client.models.list())
     events = [e async for e in two]
-    check(events[-1].type == "image_generation.completed", "an asynchronous stream")
-    check(events[-1].b64_json == one.data[0].b64_json, "the same picture")
-    check([m.id async for m in listed][0] == name, "models")
+    check(events[-1].type == "image_generation.completed",
+          "the asynchronous client gets the stream's last event")
+    check(events[-1].b64_json == one.data[0].b64_json,
+          "the asynchronous stream draws the same picture")
+    check([m.id async for m in listed][0] == name, "the asynchronous client lists the models")
     await client.close()
 
 

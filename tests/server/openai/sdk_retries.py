@@ -54,7 +54,7 @@ def failures(d):
     # In a stream an error is sent as an event.
     try:
         list(client.images.generate(prompt="fail:internal", stream=True))
-        check(False, "a stream that failed")
+        check(False, "a failed stream raises an error")
     except openai.APIError as e:
         check("NaN" in e.message and set(e.body) == ERRORS, f"{e!r} {e.body}")
 
@@ -65,7 +65,8 @@ def cancelled(d):
     client = client_of(d, tries)
 
     def cancel():
-        check(wait_until(lambda: d.request("POST", "/generate/mine/cancel").status == 200), "it can be cancelled")
+        check(wait_until(lambda: d.request("POST", "/generate/mine/cancel").status == 200),
+              "the request can be cancelled")
 
     thread = threading.Thread(target=cancel)
     thread.start()
@@ -85,17 +86,18 @@ def full_queue():
         threads = [threading.Thread(target=long) for _ in range(2)]
         for i, thread in enumerate(threads):
             thread.start()
-            check(wait_until(lambda i=i: d.depth() > i), "one more is accepted")
-            check(d.is_drawing(), "and one is drawn: only the second waits")
+            check(wait_until(lambda i=i: d.depth() > i), "one more request is accepted")
+            check(d.is_drawing(), "one request is being drawn, so only the second waits")
         impatient = client_of(d, max_retries=0)
         try:
             impatient.images.generate(prompt="a")
-            check(False, "a full queue took it")
+            check(False, "a full queue refuses the request")
         except openai.RateLimitError as e:
             wait = int(e.response.headers["retry-after"])
             check(e.code == "rate_limit_exceeded" and 1 <= wait < 120, f"{e!r} {wait}")
         got = client.images.generate(prompt="a", extra_body={"num_inference_steps": 2})
-        check(got.data[0].b64_json and len(tries) > 1, f"drawn at the try {len(tries)}")
+        check(got.data[0].b64_json and len(tries) > 1,
+              f"the client's retries succeed: {len(tries)} requests sent")
         for thread in threads:
             thread.join()
         check(answers == [200, 200], f"{answers}")
@@ -109,7 +111,8 @@ def signs_of_life():
         r = d.request("POST", "/v1/images/generations", json.dumps(body), {"Content-Type": "application/json"})
         blocks = r.body.decode().split("\n\n")
         comments = [b for b in blocks if b.startswith(":")]
-        check(comments and blocks[-1] == "", f"{len(comments)} signs of life")
+        check(comments and blocks[-1] == "",
+              f"the stream has comments while it waits, and ends with an empty line: {len(comments)}")
         for block in blocks[:-1]:
             fields = [line.partition(":")[0] for line in block.split("\n")]
             check(fields in ([""], ["event", "data"]), f"{block[:80]}")

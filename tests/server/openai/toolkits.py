@@ -1,6 +1,6 @@
 """litellm, LangChain and LlamaIndex draw with the daemon and the bundled checkpoint, each with its
-own defaults: they name OpenAI's models and read what those answer.
-usage: scripts/soak toolkits, or PYTHON toolkits.py LATENTD MODEL"""
+own defaults: it names one of OpenAI's models and reads the fields that this model answers. usage:
+scripts/soak toolkits, or PYTHON toolkits.py LATENTD MODEL"""
 import base64
 import io
 import os
@@ -38,23 +38,26 @@ def drawn_by_litellm(d, base):
     options = {"api_base": base, "api_key": "none"}
     got = litellm.image_generation(model="openai/dall-e-3", prompt=PROMPT, size="64x64", extra_body=FEW, **options)
     both = got.data[0]
-    check((np.asarray(fetched(both.url)) == np.asarray(picture(base64.b64decode(both.b64_json)))).all(), "both forms")
+    check((np.asarray(fetched(both.url)) == np.asarray(picture(base64.b64decode(both.b64_json)))).all(),
+          "url and b64_json are the same picture")
     got = litellm.image_generation(model="openai/gpt-image-1", prompt=PROMPT, size="64x64", extra_body=FEW, **options)
     check(got.data[0].b64_json and not got.data[0].url, "gpt-image-1 answers in base64")
     file = io.BytesIO()
     fetched(both.url).save(file, "WEBP")
     edit = litellm.image_edit(model="openai/gpt-image-1", image=[io.BytesIO(file.getvalue())], prompt="a blue house",
                               size="64x64", **options, **FEW)
-    check(picture(base64.b64decode(edit.data[0].b64_json)).size == (64, 64), "an edit of a WebP")
+    check(picture(base64.b64decode(edit.data[0].b64_json)).size == (64, 64), "a WebP can be edited")
     vary = litellm.image_variation(model="openai/dall-e-2", image=io.BytesIO(file.getvalue()), **options)
-    check(picture(base64.b64decode(vary.data[0].b64_json)).size == (64, 64), "a variation")
+    check(picture(base64.b64decode(vary.data[0].b64_json)).size == (64, 64),
+          "a variation has the picture's size")
 
 
 def drawn_by_langchain(d, base):
     for more in ({}, {"model": "sd15"}):  # its default is dall-e-2
         urls = DallEAPIWrapper(base_url=base, api_key="none", n=2, size="64x64", **more).run(PROMPT).split("\n")
         sizes = [fetched(url).size for url in urls]
-        check(sizes == [(64, 64)] * 2, f"it reads the url without asking for it: {urls} {sizes}")
+        check(sizes == [(64, 64)] * 2,
+              f"the client reads `url` although it does not ask for it: {urls} {sizes}")
 
 
 def drawn_by_llama_index(d, base):

@@ -32,16 +32,19 @@ def both_forms(d):
                         ({"response_format": "url"}, {"url", "seed"})):
         data = draw(d, n=2, **asked)
         check([set(item) for item in data] == [keys] * 2, f"{asked}: {[set(item) for item in data]}")
-        check(len({item.get("url") for item in data}) == (2 if "url" in keys else 1), "an address for each")
+        check(len({item.get("url") for item in data}) == (2 if "url" in keys else 1),
+              "each picture has an address of its own")
     for form in ("png", "jpeg", "webp"):
         item = draw(d, output_format=form)[0]
         host, path, ending = ADDRESS.fullmatch(item["url"]).groups()
         check(host == f"http://{d.host}:{d.port}" and ending == form, item["url"])
         r = d.get(path)
         check(r.status == 200 and r.headers["content-type"] == f"image/{form}", f"{r.status} {r.headers}")
-        check(r.body == base64.b64decode(item["b64_json"]), "the same file")
+        check(r.body == base64.b64decode(item["b64_json"]),
+              "the address answers the file that b64_json holds")
         head = d.request("HEAD", path)
-        check(head.status == 200 and int(head.headers["content-length"]) == len(r.body), "HEAD")
+        check(head.status == 200 and int(head.headers["content-length"]) == len(r.body),
+              "HEAD answers the length of the file")
     return path
 
 
@@ -51,7 +54,8 @@ def wrong_addresses(d, path):
         r = d.get(wrong)
         check(r.status == 404 and r.error()["code"] == "not_found", f"{wrong}: {r.status} {r.body}")
         check(wrong == "/v1/images/files/" or "60 minutes" in r.error()["message"], f"{wrong}: {r.body}")
-    check(d.get(path + "?a=b").status == 400 and d.get(path).status == 200, "no query")
+    check(d.get(path + "?a=b").status == 400 and d.get(path).status == 200,
+          "an address with a query is refused")
     r = d.request("DELETE", path)
     check(r.status == 405 and r.headers["allow"] == "GET, HEAD, OPTIONS", f"{r.status} {r.headers}")
 
@@ -69,7 +73,7 @@ def queries(d):
     r = d.get("/info?api-version=2024-02-01")
     check(r.status == 200, f"{r.status}")  # ignores every query
     r = d.request("POST", "/generate?api-version=2024-02-01", body, JSON)
-    check(r.status == 400, f"the daemon's own routes: {r.status}")
+    check(r.status == 400, f"the daemon's own routes refuse api-version: {r.status}")
 
 
 def one_file_for_all(d):
@@ -111,7 +115,8 @@ def hosts(d):
                           b"X-Forwarded-Proto: https\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
                           % len(body) + body)
         url = got[0].json()["data"][0]["url"]
-        check(url.startswith(expected + "/v1/"), f"the request's Host, nothing else: {url}")
+        check(url.startswith(expected + "/v1/"),
+              f"the address is made of the request's Host and no other header: {url}")
 
 
 with Daemon(EXECUTABLE, "fake,images=4", extra=("--host", "sd.example")) as d:
@@ -132,5 +137,6 @@ with tempfile.TemporaryDirectory() as folder:
         for headers in ({}, alice, {"Authorization": "Bearer wrong"}):
             check(d.get(path, headers).status == 200, f"with {list(headers)}")
         check(d.get("/v1/models").status == 401, "other routes need the key")
-        check(d.get("/v1/images/files/" + "0" * 32 + ".png").status == 404, "an address that does not exist")
+        check(d.get("/v1/images/files/" + "0" * 32 + ".png").status == 404,
+              "an unknown address is a 404")
 done()

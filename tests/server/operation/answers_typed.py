@@ -137,6 +137,7 @@ for script, *arguments in WALKS:
 the_rest()
 documented = {(method.upper(), path, status) for path, item in DOCUMENT["paths"].items()
               for method, said in item.items() for status in said["responses"] if not status.endswith("XX")}
-check(documented == set(seen), f"never answered: {sorted(documented - set(seen))}")
+check(documented == set(seen),
+      f"documented answers that no test got: {sorted(documented - set(seen))}")
 print(f"{sum(seen.values())} answers, {len(seen)} kinds of {len(documented)}")
 done()

@@ -101,7 +101,7 @@ def routes_with_ids(paths, alice, bob, ids):
         if "{" not in path or path in SHARED:
             continue
         begin = max((b for b in ids if path.startswith(b)), key=len, default=None)
-        if not check(begin, f"{path} has no row here: is it its caller's own?"):
+        if not check(begin, f"{path} has no row here that says whether it belongs to its caller"):
             continue
         used.add(begin)
         own, nobodys = ids[begin]
@@ -114,10 +114,11 @@ def routes_with_ids(paths, alice, bob, ids):
                 others, none = asked(bob, own), asked(bob, nobodys)
                 rows += 1
                 what = f"{method} {path}{query}"
-                check(others == none and others[0] == 404, f"{what}: another's is {others}, none is {none}")
+                check(others == none and others[0] == 404,
+                      f"{what}: another caller's object is answered like one that does not exist: {others}, {none}")
                 if method == "get" and not path.endswith("/events"):
                     mine = asked(alice, own)
-                    check(mine != none, f"{what}: her own is {mine}")
+                    check(mine != none, f"{what}: the caller's own object is found: {mine}")
     for job, was in before.items():
         now = alice.job(job)
         check(now["state"] == was["state"] and now["asked_to"] is None, f"{job} was {was['state']}: {now}")
@@ -136,18 +137,21 @@ def drawings_are_their_callers(alice, bob):
     for caller, drawing in ((alice, 1), (bob, 2)):
         none = told(bob.ask("POST", "/generate/drawing-7/cancel"), "drawing-7")
         nobodys = told(bob.ask("POST", "/generate/drawing-8/cancel"), "drawing-8")
-        check(none == nobodys and none[0] == 404, f"another's drawing: {none}, nobody's: {nobodys}")
+        check(none == nobodys and none[0] == 404,
+              f"another caller's drawing is answered like one that does not exist: {none}, {nobodys}")
         threads[caller.name] = threading.Thread(target=draw, args=(caller,))
         threads[caller.name].start()
         check(alice.daemon.is_drawing(drawing), f"{caller.name} draws")
-    check(bob.ask("POST", "/generate/drawing-7/cancel").status == 200, "bob cancels his own")
+    check(bob.ask("POST", "/generate/drawing-7/cancel").status == 200,
+          "bob cancels his own drawing")
     threads["bob"].join()
-    check(answers["bob"].status == 499, f"bob's: {answers['bob'].status}")
+    check(answers["bob"].status == 499, f"bob's drawing is a 499: {answers['bob'].status}")
     check(threads["alice"].is_alive() and bob.ask("POST", "/generate/drawing-7/cancel").status == 404,
-          "alice's goes on, and bob has none any more")
-    check(alice.ask("POST", "/generate/drawing-7/cancel").status == 200, "alice cancels hers")
+          "alice's drawing goes on, and bob cannot cancel it by its id")
+    check(alice.ask("POST", "/generate/drawing-7/cancel").status == 200,
+          "alice cancels her own drawing")
     threads["alice"].join()
-    check(answers["alice"].status == 499, f"alice's: {answers['alice'].status}")
+    check(answers["alice"].status == 499, f"alice's drawing is a 499: {answers['alice'].status}")
 
 
 def tasks_are_their_callers(alice, bob):
@@ -170,14 +174,15 @@ def tasks_are_their_callers(alice, bob):
         others, none = asked("task(alices)"), asked("task(nobodys)")
         rows += 1
         check(others == none and others[0] == 200 and "task(alices)" not in others[1],
-              f"{path}: another's task: {others}, nobody's: {none}")
+              f"{path}: another caller's task is answered like one that does not exist: {others}, {none}")
     seen = alice.ask("POST", "/internal/progress", {"id_task": "task(alices)", "live_preview": False}).json()
-    check(drawing.is_alive() and seen["active"], f"alice's goes on: {seen}")
-    check(alice.ask("GET", "/sdapi/v1/progress?task_id=task(alices)").json()["progress"] > 0, "and she sees it")
+    check(drawing.is_alive() and seen["active"], f"alice's task goes on: {seen}")
+    check(alice.ask("GET", "/sdapi/v1/progress?task_id=task(alices)").json()["progress"] > 0,
+          "alice sees her task's progress")
     alice.ask("POST", "/sdapi/v1/interrupt?task_id=task(alices)")
     drawing.join()
     ended = [c.ask("POST", "/internal/progress", {"id_task": "task(alices)"}).json()["completed"] for c in (alice, bob)]
-    check(ended == [True, False], f"it has ended: {ended}")
+    check(ended == [True, False], f"only alice sees that her task has ended: {ended}")
     print(f"{rows} questions about another's task")
 
 
@@ -193,7 +198,8 @@ def keys_are_their_callers(alice, bob, file, model):
     rows = (("/generate", "monday", lambda caller: SHORT), ("/generate?async=1", "monday", lambda caller: SHORT),
             ("/train", "monday", training), ("/v1/fine_tuning/jobs", "tuesday", tuning))
     ordered = []
-    check({path.partition("?")[0] for path, *_ in rows} == KEYED, "all that take a key")
+    check({path.partition("?")[0] for path, *_ in rows} == KEYED,
+          "the test tries all routes that take an Idempotency-Key")
     for path, key, body in rows:
         answers = []
         for caller in (alice, bob, alice, bob):
@@ -205,7 +211,7 @@ def keys_are_their_callers(alice, bob, file, model):
         # request.
         other = bob.ask("POST", path, {**body(bob), "seed": 99}, Idempotency_Key=key)
         check(other.status == 409 and f"Idempotency-Key {key} was sent before" in other.json()["error"]["message"],
-              f"{path}: another body: {other.status} {other.body[:300]}")
+              f"{path}: the same key with another body is a 409: {other.status} {other.body[:300]}")
         ordered.append((path, *answers[:2]))
     print(f"{len(ordered)} routes: alice's key is not bob's")
     return ordered
@@ -220,9 +226,10 @@ def lists_are_their_callers(alice, bob, jobs, tunings):
             check(set(own) <= set(found) and not set(others) & set(found),
                   f"{path}: {caller.name} has {own}, sees {found}")
         behind = [told(bob.ask("GET", f"{path}?after={job}"), job) for job in (ids[0][0], ids[0][0][:-16] + NOBODYS)]
-        check(behind[0] == behind[1] and behind[0][0] == 400, f"{path}: a page behind another's job: {behind}")
+        check(behind[0] == behind[1] and behind[0][0] == 400,
+              f"{path}: ?after= another caller's job is refused like a job that does not exist: {behind}")
     owners = {j["owner"] for j in alice.ask("GET", "/jobs").json()["jobs"]}
-    check(owners == {"alice"}, f"whose they are: {owners}")
+    check(owners == {"alice"}, f"alice's list has only her own jobs: {owners}")
 
 
 def names_are_everybodys(alice, bob, trained, tuned):
@@ -266,12 +273,13 @@ def an_operator_controls_all(alice, operator, model):
     check(alice.daemon.is_drawing(), "alice draws")
     for path in ("/sdapi/v1/interrupt", "/sdapi/v1/interrupt?task_id=drawing-9"):
         operator.ask("POST", path)
-    check(operator.ask("POST", "/generate/drawing-9/cancel").status == 200, "an operator cancels it")
+    check(operator.ask("POST", "/generate/drawing-9/cancel").status == 200,
+          "an operator cancels alice's drawing")
     drawing.join()
-    check(answer[0].status == 499, f"alice's: {answer[0].status}")
+    check(answer[0].status == 499, f"alice's drawing is a 499: {answer[0].status}")
     job = alice.ask("POST", "/generate?async=1", LONG, Idempotency_Key="wednesday").json()["id"]
     other = operator.ask("POST", "/generate?async=1", LONG, Idempotency_Key="wednesday").json()["id"]
-    check(job != other, "its key is its own")
+    check(job != other, "another caller's job does not share the Idempotency-Key")
     tuned = alice.ask("POST", "/v1/fine_tuning/jobs", {"model": model, "training_file": "file-fake", "suffix": "w"},
                       Idempotency_Key="wednesday").json()["id"]
     for path in (f"/jobs/{job}/pause", f"/jobs/{job}/resume", f"/jobs/{job}/cancel", f"/jobs/{other}/cancel",
@@ -280,9 +288,10 @@ def an_operator_controls_all(alice, operator, model):
         check(r.status == 200, f"{path}: {r.status} {r.body[:200]}")
     check(wait_until(lambda: alice.job(job)["state"] == "cancelled"), f"{alice.job(job)}")
     check(operator.ask("DELETE", f"/jobs/{job}").status == 200 and alice.ask("GET", f"/jobs/{job}").status == 404,
-          "an operator deletes it")
+          "an operator deletes alice's job")
     owners = {j["owner"] for j in operator.ask("GET", "/jobs?limit=50").json()["jobs"]}
-    check({"alice", "bob", "operator"} <= owners, f"lists: {owners}")
+    check({"alice", "bob", "operator"} <= owners,
+          f"an operator's list has the jobs of all callers: {owners}")
     tunings = [t["id"] for t in operator.ask("GET", "/v1/fine_tuning/jobs?limit=50").json()["data"]]
     check(tuned in tunings, f"{tunings}")
 
@@ -311,18 +320,24 @@ def main(work):
         drawings_are_their_callers(alice, bob)
         tasks_are_their_callers(alice, bob)
         drawn = ordered["/generate?async=1"][0]
-        check(alice.ask("GET", f"/jobs/{drawn}?wait=30").json()["state"] == "succeeded", "her pictures are there")
+        check(alice.ask("GET", f"/jobs/{drawn}?wait=30").json()["state"] == "succeeded",
+              "alice's job has drawn its pictures")
         drawing = alice.ask("POST", "/generate?async=1", {**LONG, "preview_every": 1}).json()["id"]
-        check(wait_until(lambda: alice.ask("GET", f"/jobs/{drawing}/preview").status == 200), "it is drawn")
-        check(wait_until(lambda: alice.job(trained[0])["state"] == "running"), "it trains")
+        check(wait_until(lambda: alice.ask("GET", f"/jobs/{drawing}/preview").status == 200),
+              "alice's second job is being drawn")
+        check(wait_until(lambda: alice.job(trained[0])["state"] == "running"),
+              "alice's training job runs")
         ids = {"all": (trained[0], drawn, drawing), "/generate/": (drawing, NOBODYS), "/jobs/": (trained[0], NOBODYS),
                "/jobs/{id}/images": (drawn, NOBODYS), "/jobs/{id}/preview": (drawing, NOBODYS),
                "/v1/fine_tuning/jobs/": (f"ftjob-{trained[0]}", f"ftjob-{NOBODYS}")}
         routes_with_ids(paths, alice, bob, ids)
         an_operator_has_all(paths, alice, operator, ids)
-        check(alice.ask("GET", f"/jobs/{drawn}/images/0.png").status == 200, "her picture")
-        check(alice.ask("DELETE", f"/jobs/{drawing}").status == 409, "her job, which runs")
-        check(alice.ask("POST", f"/jobs/{drawing}/cancel").status == 200, "and which she cancels")
+        check(alice.ask("GET", f"/jobs/{drawn}/images/0.png").status == 200,
+              "alice gets her picture")
+        check(alice.ask("DELETE", f"/jobs/{drawing}").status == 409,
+              "alice cannot delete her running job")
+        check(alice.ask("POST", f"/jobs/{drawing}/cancel").status == 200,
+              "alice cancels her running job")
         an_operator_controls_all(alice, operator, model)
         lists_are_their_callers(alice, bob, ([trained[0], drawn], [trained[1]]), ([tuned[0]], [tuned[1]]))
     with Daemon(EXECUTABLE, MODEL, extra=[*plain, "--api-keys", f"{work}/keys"]) as daemon:
@@ -330,21 +345,25 @@ def main(work):
         lists_are_their_callers(alice, bob, ([trained[0], drawn], [trained[1]]), ([tuned[0]], [tuned[1]]))
         again = alice.ask("POST", "/train", {"name": "trained-alice", "dataset": SLOW, "max_train_steps": 5000},
                           Idempotency_Key="monday").json()
-        check(again["id"] == trained[0], f"her key is kept: {again}")
+        check(again["id"] == trained[0],
+              f"alice's Idempotency-Key stands for her job after the restart: {again}")
     # Without keys everybody who reaches the daemon controls all jobs, and new jobs have no owner.
     with Daemon(EXECUTABLE, MODEL, extra=plain) as daemon:
         listed = {j["id"]: j["owner"] for j in daemon.get("/jobs?limit=50").json()["jobs"]}
-        check(listed[trained[0]] == "alice" and listed[trained[1]] == "bob", f"without keys: {listed}")
+        check(listed[trained[0]] == "alice" and listed[trained[1]] == "bob",
+              f"a daemon without keys lists all jobs with their owners: {listed}")
         r = daemon.request("POST", f"/jobs/{trained[0]}/cancel")
-        check(r.status == 200, f"and cancels all of it: {r.status}")
+        check(r.status == 200, f"a daemon without keys lets everybody cancel the jobs: {r.status}")
         nobodys = daemon.request("POST", "/train", json.dumps({"name": "n", "dataset": SLOW, "max_train_steps": 5000}),
                                  {"Content-Type": "application/json"}).json()
         check(nobodys["owner"] == "", f"{nobodys}")
     with Daemon(EXECUTABLE, MODEL, extra=[*plain, "--api-keys", f"{work}/keys"]) as daemon:
         start(daemon, alice, bob, operator)
         statuses = [c.ask("GET", f"/jobs/{nobodys['id']}").status for c in (alice, bob, operator)]
-        check(statuses == [404, 404, 200], f"a job of no name: {statuses}")
-        check(operator.ask("POST", f"/jobs/{nobodys['id']}/cancel").status == 200, "an operator cancels it")
+        check(statuses == [404, 404, 200],
+              f"a job without an owner is found only by an operator: {statuses}")
+        check(operator.ask("POST", f"/jobs/{nobodys['id']}/cancel").status == 200,
+              "an operator cancels the job without an owner")
 
 
 with tempfile.TemporaryDirectory() as folder:

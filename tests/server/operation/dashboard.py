@@ -1,5 +1,5 @@
 """share/grafana/dashboard.json: every query asks for families and labels that GET /metrics of a daemon has.
-With promtool (2.42), also: promtool parses every query, and finds nothing to say about /metrics.
+With promtool (2.42), promtool must also parse every query and find no fault in /metrics.
 usage: dashboard.py EXECUTABLE DASHBOARD [PROMTOOL]"""
 import json
 import re
@@ -38,7 +38,7 @@ def known_labels(text):
 
 def check_query(title, query, legend, known):
     names = re.findall(r"\b(?:latentd|process)_\w+", query)
-    check(names, f"{title}: {query} asks for none of our families")
+    check(names, f"{title}: {query} asks for none of the daemon's metric families")
     labels = set()
     for name in names:
         check(name in known or name in RARE, f"{title}: GET /metrics has no {name}")
@@ -66,7 +66,8 @@ def main(executable, path, promtool=None):
         dashboard = json.load(f)
     with tempfile.TemporaryDirectory() as state, \
             Daemon(executable, "fake,step_ms=1", extra=["--state-dir", state]) as d:
-        check(d.generate({"prompt": "a", "num_inference_steps": 2}).status == 200, "drawn")
+        check(d.generate({"prompt": "a", "num_inference_steps": 2}).status == 200,
+              "a picture is drawn")
         check(wait_until(lambda: b"latentd_http_responses_total{" in d.get("/metrics").body), "an answer is counted")
         text = d.get("/metrics").body.decode()
     known = known_labels(text)

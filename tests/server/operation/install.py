@@ -23,14 +23,16 @@ with tempfile.TemporaryDirectory() as root:
     found = sorted(os.path.relpath(os.path.join(folder, name), root)
                    for folder, _, names in os.walk(root) for name in names)
     print("\n".join(found))
-    check(f"{BINDIR}/latentd"[1:] in found, "the program")
+    check(f"{BINDIR}/latentd"[1:] in found, "the program is installed")
     for name in ("latentd.1", "_latentd", "LICENSE", "LICENSE.clip-tokenizer", "latentd.service", "latentd.socket",
                  "latentd.json", "dashboard.json", "snow.safetensors", "vocab.json"):
         check(any(path.endswith("/" + name) for path in found), f"{name} is installed")
-    check(not any("/train/" in path or "/tests/" in path for path in found), "nothing of the tree alone")
+    check(not any("/train/" in path or "/tests/" in path for path in found),
+          "no tests and no training material are installed")
     units = [os.path.basename(path) for path in found
              if "/tiny-sd/" not in path and "/grafana/" not in path and path.endswith((".service", ".socket", ".json"))]
-    check(sorted(units) == ["latentd.json", "latentd.service", "latentd.socket"], f"each unit once: {units}")
+    check(sorted(units) == ["latentd.json", "latentd.service", "latentd.socket"],
+          f"each unit is installed once: {units}")
 
     options_path = f"{root}{SYSCONFDIR}/latentd/latentd.json"
     with open(options_path) as f:
@@ -45,5 +47,5 @@ with tempfile.TemporaryDirectory() as root:
         f.write('{"mine": true}')
     install(root)
     with open(options_path) as f:
-        check(f.read() == '{"mine": true}', "options that were changed stay")
+        check(f.read() == '{"mine": true}', "a second installation keeps a changed options file")
 done()

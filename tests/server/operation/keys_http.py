@@ -34,13 +34,14 @@ def check_command(folder):
     first = make_key(folder, "alice")
     check(first.returncode == 0 and first.stderr == "", first.stderr)
     alice = first.stdout.strip()
-    check(len(alice) == 72 and alice.startswith("latentd_"), "256 bits")
+    check(len(alice) == 72 and alice.startswith("latentd_"), "a key has 256 bits")
     bob = make_key(folder, "bob").stdout.strip()
     with open(f"{folder}/keys") as f:
         text = f.read()
     check(text == f"alice {hashlib.sha256(alice.encode()).hexdigest()}\n"
                   f"bob {hashlib.sha256(bob.encode()).hexdigest()}\n", text)
-    check(os.stat(f"{folder}/keys").st_mode & 0o777 == 0o600, "nobody else reads it")
+    check(os.stat(f"{folder}/keys").st_mode & 0o777 == 0o600,
+          "only the owner may read the key file")
     again = make_key(folder, "alice")
     check(again.returncode == 1 and "there is a key alice already" in again.stderr, again.stderr)
     for rights in ("", "priorities", "priority,", "priority all-jobs"):
@@ -50,7 +51,7 @@ def check_command(folder):
         wrong = make_key(folder, name)
         check(wrong.returncode == 2 and "NAME" in wrong.stderr, f"{name!r}: {wrong.stderr}")
     with open(f"{folder}/keys") as f:
-        check(f.read() == text, "what fails writes nothing")
+        check(f.read() == text, "failed commands do not change the key file")
     return alice.encode(), bob.encode()
 
 
@@ -116,7 +117,8 @@ def check_bodies(d, alice):
     responses, closed = exchange(d, upload, close=True)
     check([r.status for r in responses] == [401] and closed, "an upload is refused before it comes")
     responses, closed = exchange(d, get(b"/info") + get(b"/info", b"Bearer " + alice), count=2)
-    check([r.status for r in responses] == [401, 200] and not closed, "one connection, asked and told")
+    check([r.status for r in responses] == [401, 200] and not closed,
+          "a connection is usable after a 401")
 
 
 def check_rights(d, alice, operator):
@@ -152,10 +154,13 @@ def check_failures(d, alice):
     last = None
     for _ in range(12):
         last = exchange(d, get(b"/info", b"Bearer wrong"))[0][0]
-    check(last.status == 429 and last.error()["code"] == "too_many_failures", "a guesser has to wait")
-    check(1 <= int(last.headers["retry-after"]) <= 60, "so long")
-    check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 200, "a right key gets in")
-    check(exchange(d, get(b"/info"))[0][0].status == 401, "who sends none is no guesser")
+    check(last.status == 429 and last.error()["code"] == "too_many_failures",
+          "after too many wrong keys the answer is a 429")
+    check(1 <= int(last.headers["retry-after"]) <= 60, "Retry-After is at most a minute")
+    check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 200,
+          "a right key is accepted while wrong ones are refused")
+    check(exchange(d, get(b"/info"))[0][0].status == 401,
+          "a request without a key is a 401, not counted as a guess")
 
 
 def own_address():
@@ -181,10 +186,13 @@ def check_failures_from_afar(work, alice):
         d.host = address
         codes = [exchange(d, get(b"/info", b"Bearer wrong"))[0][0].status for _ in range(11)]
         check(codes == [401] * 10 + [429], f"{codes}")
-        check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 429, "even a right key waits")
-        check(exchange(d, get(b"/health", b"Bearer " + alice))[0][0].status == 200, "health stays open")
+        check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 429,
+              "an address that guessed is refused also with a right key")
+        check(exchange(d, get(b"/health", b"Bearer " + alice))[0][0].status == 200,
+              "GET /health is answered to an address that guessed")
         d.host = "127.0.0.1"
-        check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 200, "another peer need not")
+        check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 200,
+              "another address is served")
 
 
 def check_curl(d, alice):
@@ -235,25 +243,30 @@ with tempfile.TemporaryDirectory() as work:
         check_curl(d, alice)
         metrics = exchange(d, get(b"/metrics", b"Bearer " + alice))[0][0].body.decode()
         counted = int(re.search(r'latentd_rejected_total\{reason="unauthorized"\} (\d+)', metrics)[1])
-        check(counted > 15, f"{counted} are counted")
+        check(counted > 15, f"the metrics count the refusals: {counted}")
         reasons = dict(re.findall(r'latentd_rejected_total\{reason="(\w+)"\} (\d+)', metrics))
-        check(int(reasons["too_many_failures"]) >= 2 and reasons["queue_full"] == "0", f"guesses are told apart: {reasons}")
+        check(int(reasons["too_many_failures"]) >= 2 and reasons["queue_full"] == "0",
+              f"the metrics count refused guesses under too_many_failures: {reasons}")
         log = d.read_log()
         check(alice.decode() not in log and base64.b64encode(b"anybody:" + alice).decode() not in log,
-              "no key in the log")
+              "the log contains no key")
     check_failures_from_afar(work, alice)
     with Daemon(EXECUTABLE, listen=f"unix:{work}/socket", extra=["--api-keys", f"{work}/keys"]) as d:
         check(exchange(d, get(b"/info"))[0][0].status == 401, "a unix socket asks for keys too")
-        check(exchange(d, get(b"/info", b"Bearer " + bob))[0][0].status == 200, "and takes them")
+        check(exchange(d, get(b"/info", b"Bearer " + bob))[0][0].status == 200,
+              "a key is accepted over a unix socket")
     os.mkdir(f"{work}/credentials")
     os.rename(f"{work}/keys", f"{work}/credentials/api-keys")
     os.environ["CREDENTIALS_DIRECTORY"] = f"{work}/credentials"
     with Daemon(EXECUTABLE) as d:
-        check(exchange(d, get(b"/info"))[0][0].status == 401, "keys by systemd")
-        check(exchange(d, get(b"/info", b"Bearer " + bob))[0][0].status == 200, "are keys")
+        check(exchange(d, get(b"/info"))[0][0].status == 401,
+              "with keys from a systemd credential a request without a key is a 401")
+        check(exchange(d, get(b"/info", b"Bearer " + bob))[0][0].status == 200,
+              "a key from a systemd credential is accepted")
     open(f"{work}/credentials/api-keys", "w").write("# none yet\n")
     with Daemon(EXECUTABLE) as d:
-        check(exchange(d, get(b"/info"))[0][0].status == 200, "a credential without keys")
+        check(exchange(d, get(b"/info"))[0][0].status == 200,
+              "an empty credential means that no keys are needed")
     for text, says in (("", "there is no key in it"), ("x\n", "line 1"), (None, "No such file")):
         path = f"{work}/other"
         if text is not None:

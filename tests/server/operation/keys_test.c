@@ -104,9 +104,11 @@ static void wrong_files_are_refused_by_line(void) {
     snprintf(text, sizeof(text), "%s", right);
     text[strlen(text) - 1] ^= 1; /* changes a digit */
     CHECK(api_keys_parse(text, strlen(text), &keys, &err), "%s", err.message);
-    CHECK(api_keys_count(keys) == 2 && api_keys_has_name(keys, "bob.2_-"), "two keys");
+    CHECK(api_keys_count(keys) == 2 && api_keys_has_name(keys, "bob.2_-"),
+        "the file's two keys are not read");
     api_keys_destroy(keys);
-    CHECK(api_keys_parse("", 0, &keys, &err) && api_keys_count(keys) == 0, "an empty file");
+    CHECK(api_keys_parse("", 0, &keys, &err) && api_keys_count(keys) == 0,
+        "an empty file is refused or has keys");
     api_keys_destroy(keys);
 }
 
@@ -233,11 +235,13 @@ static void failures_make_a_peer_wait_out_its_minute(void) {
         CHECK(failures_wait_ms(&failures, &bad, 1000 + i) == 0, "failure %d", i);
         failures_add(&failures, &bad, 1000 + i);
     }
-    CHECK(failures_wait_ms(&failures, &bad, 2000) == 59000, "the rest of the minute");
-    CHECK(failures_wait_ms(&failures, &good, 2000) == 0, "another peer need not wait");
-    CHECK(failures_wait_ms(&failures, &bad, 61000) == 0, "the minute is over");
+    CHECK(
+        failures_wait_ms(&failures, &bad, 2000) == 59000, "the wait is not the rest of the minute");
+    CHECK(failures_wait_ms(&failures, &good, 2000) == 0, "another peer has to wait");
+    CHECK(failures_wait_ms(&failures, &bad, 61000) == 0, "the peer has to wait after the minute");
     failures_add(&failures, &bad, 61000);
-    CHECK(failures_wait_ms(&failures, &bad, 61001) == 0, "and counts anew");
+    CHECK(failures_wait_ms(&failures, &bad, 61001) == 0,
+        "a failure after the minute is not counted as the first");
     for (int i = 0; i < KEY_FAILURES_MAX; i++)
         failures_add(&failures, &bad, 62000);
     for (int i = 0; i < 2 * FAILURES_PEERS_MAX; i++) { /* many peers that fail once each */
@@ -245,7 +249,8 @@ static void failures_make_a_peer_wait_out_its_minute(void) {
         failures_add(&failures, &other, 63000 + i);
         failures_add(&failures, &bad, 63000 + i);
     }
-    CHECK(failures_wait_ms(&failures, &bad, 64000) > 0, "who fails goes on being known");
+    CHECK(failures_wait_ms(&failures, &bad, 64000) > 0,
+        "a peer that fails often is forgotten for others");
 }
 
 static void a_caller_is_a_key_or_else_an_address(void) {

@@ -38,7 +38,7 @@ static void check_shorthand(const char *what, const char *path, const char *text
         at += strspn(at, "0123456789 ");
         json_t *schema = *at && *at != ';' ? shape_read(&at) : NULL;
         json_decref(schema);
-        CHECK(!*at || *at == ';', "%s %s: wrong at \"%s\"", what, path, at);
+        CHECK(!*at || *at == ';', "%s %s: the shape is wrong at \"%s\"", what, path, at);
         at += strcspn(at, ";");
         at += strspn(at, "; ");
     }
@@ -69,7 +69,7 @@ static void check_shapes(void) {
     for (i = 0; (name = shapes_at(i, &shape)); i++) {
         const char *at = shape;
         json_t *schema = shape_read(&at);
-        CHECK(schema && !*at, "%s: wrong at \"%s\"", name, at);
+        CHECK(schema && !*at, "%s: the shape is wrong at \"%s\"", name, at);
         check_references(schema);
         json_decref(schema);
     }
@@ -180,7 +180,7 @@ static void check_operation(
     for (size_t i = 0; method->name[i] && i < 15; i++)
         name[i] = (char)tolower((unsigned char)method->name[i]);
     const json_t *operation = json_object_get(json_object_get(paths, path), name);
-    CHECK(operation, "%s %s is not in it", method->name, path);
+    CHECK(operation, "%s %s is not in the document", method->name, path);
     CHECK(method->about && method->about[0],
         "%s %s: say what it does, .about in its struct route_method", method->name, path);
     const json_t *content = json_object_get(json_object_get(operation, "requestBody"), "content");
@@ -219,12 +219,12 @@ static void check_fields(const json_t *paths) {
     size_t count = 0, lines = 0;
     const char *name;
     for (; (name = generate_json_field(count)); count++)
-        CHECK(json_object_get(generate, name), "POST /generate: %s", name);
+        CHECK(json_object_get(generate, name), "POST /generate lacks the field %s", name);
     CHECK(json_object_size(generate) == count, "POST /generate: %zu fields of %zu", count,
         json_object_size(generate));
     struct train_config_line line;
     for (; train_config_line(lines, &line); lines++)
-        CHECK(json_object_get(train, line.name), "POST /train: %s", line.name);
+        CHECK(json_object_get(train, line.name), "POST /train lacks the field %s", line.name);
     CHECK(json_object_size(train) == lines, "POST /train: %zu fields of %zu", lines,
         json_object_size(train));
     printf("POST /generate has %zu fields, POST /train %zu\n", count, lines);

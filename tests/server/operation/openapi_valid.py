@@ -28,13 +28,15 @@ with tempfile.TemporaryDirectory() as work:
             operations = [operation for path in document["paths"].values() for operation in path.values()]
             names = [operation["operationId"] for operation in operations]
             check(len(set(names)) == len(names) > 20, f"{len(names)} operations, each with its own name")
-            check(bool(document.get("security")) == bool(extra), "says whether keys are asked for")
-            check(document["paths"]["/health"]["get"].get("security") == ([] if extra else None), "health is open")
+            check(bool(document.get("security")) == bool(extra),
+                  "the document says whether an API key is needed")
+            check(document["paths"]["/health"]["get"].get("security") == ([] if extra else None),
+                  "the document says that /health needs no key")
             for path in ("/generate", "/v1/images/generations"):
                 body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
                 check("API key that may" in body["schema"]["properties"]["priority"]["description"],
-                      f"{path}: who may say a priority above 0")
+                      f"{path}: the description says which keys allow a priority above 0")
             print(f"{len(names)} operations, {len(wrong)} errors")
             document["paths"]["/health"]["get"]["responses"] = {"twohundred": {"about": 1}}
-            check(errors(document), "the validator sees an error")
+            check(errors(document), "the validator finds the planted error")
 done()

@@ -41,15 +41,17 @@ def check_cors(folder):
                             ("access-control-allow-methods", "POST, OPTIONS"),
                             ("access-control-allow-headers", "authorization, x-y")):
             check(r.headers.get(name) == value, f"{name}: {r.headers.get(name)}")
-        check("access-control-allow-credentials" not in r.headers, "no credentials")
+        check("access-control-allow-credentials" not in r.headers,
+              "the answer allows no credentials")
         asked = one(d, head(b"GET", b"/info", APP + b"Sec-Fetch-Site: cross-site\r\nAuthorization: Bearer " +
                             key + b"\r\n"))
         check(asked.status == 200 and asked.headers.get("access-control-allow-origin") ==
               "https://app.example" and "X-Request-Id" in
-              asked.headers.get("access-control-expose-headers", ""), "what it may, it may read")
+              asked.headers.get("access-control-expose-headers", ""),
+              "an allowed origin may read the answer and its headers")
         refused = one(d, head(b"GET", b"/info", APP))
         check(refused.status == 401 and "access-control-allow-origin" in refused.headers,
-              "a page can read why not")
+              "an allowed origin may read a refusal")
         for origin, status in ((b"https://evil.example", 403), (b"https://app.example.evil.example", 403),
                                (b"http://app.example", 403), (b"https://app.example:444", 403),
                                (b"HTTPS://APP.EXAMPLE", 403), (b"null", 403),
@@ -59,13 +61,14 @@ def check_cors(folder):
             check((r.headers.get("access-control-allow-origin") == origin.decode()) == (status == 204),
                   f"{origin}: {r.headers}")
         r = one(d, preflight(b"/nothing"))
-        check(r.status == 401, f"a path that is not there: {r.status}")
+        check(r.status == 401, f"an unknown path without a key is a 401: {r.status}")
         r = one(d, head(b"GET", b"/health"))
         check(r.headers.get("vary") == "Origin" and "access-control-allow-origin" not in r.headers,
-              "caches are told, others get nothing")
+              "an answer to a request without Origin has Vary and allows no origin")
     with Daemon(EXECUTABLE) as d:
         r = one(d, preflight(b"/generate"))
-        check(r.status == 403 and "vary" not in r.headers, "without a list no page may")
+        check(r.status == 403 and "vary" not in r.headers,
+              "without --cors-origin a request of another origin is a 403")
 
 
 def check_names():
@@ -94,7 +97,8 @@ def check_addresses(folder):
         check("--api-keys" in refused("--listen", address), f"{address} without keys")
         check("--insecure-no-tls" in refused("--listen", address, "--api-keys", f"{folder}/keys"),
               f"{address} without TLS")
-        check("--api-keys" in refused("--listen", address, "--insecure-no-tls"), f"{address}, keys missing")
+        check("--api-keys" in refused("--listen", address, "--insecure-no-tls"),
+              f"{address} with --insecure-no-tls still needs keys")
     with Daemon(EXECUTABLE, listen="0.0.0.0:0", ready=False,
                 extra=["--api-keys", f"{folder}/keys", "--insecure-no-tls"]) as d:
         for host, status in ((b"192.0.2.7:1", 401), (b"[2001:db8::1]", 401), (b"localhost", 401),
@@ -123,16 +127,19 @@ def check_log(folder):
     check([line["target"] for line in lines][1:4] == ["/info?secret", "/health", '/a"b%ff'], f"{lines}")
     check(lines[2]["id"] == "mine" and lines[0]["method"] == "GET" and lines[0]["peer"] == "127.0.0.1" and
           0 <= lines[0]["seconds"] < 10 and lines[0]["caller"] == "", f"{lines}")
-    check(all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines), "when")
-    check("k3y" not in text, "no key")
-    check(os.stat(path).st_mode & 0o027 == 0, "not for everybody")
+    check(all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines),
+          "each line has its time")
+    check("k3y" not in text, "no line contains a key")
+    check(os.stat(path).st_mode & 0o027 == 0, "other users cannot read the access log")
     with Daemon(EXECUTABLE, extra=["--access-log", "-"]) as d:  # into a pipe that nobody reads
         c = http.client.HTTPConnection(d.host, d.port, timeout=20)
         for _ in range(600):
             c.request("GET", "/health?" + "x" * 200)
             c.getresponse().read()
-        check(d.get("/health").status == 200, "it answers on")
-        check("lines of the access log could not be written" in d.read_log(), "and says what is lost")
+        check(d.get("/health").status == 200,
+              "the daemon answers after it failed to write the access log")
+        check("lines of the access log could not be written" in d.read_log(),
+              "the log says that lines of the access log are lost")
     run = subprocess.run([EXECUTABLE, "serve", "--model", "fake", "--access-log", f"{folder}/no/log"],
                          capture_output=True, text=True, timeout=60)
     check(run.returncode == 1 and "--access-log" in run.stderr, run.stderr)
@@ -184,32 +191,36 @@ def check_service(folder):
     s = listening(socket.AF_INET, ("127.0.0.1", 0))
     port = s.getsockname()[1]
     process, notify = handed_over(folder, [s])
-    check(process.stdout.readline() == f"listening on http://127.0.0.1:{port}\n", "on the socket given")
+    check(process.stdout.readline() == f"listening on http://127.0.0.1:{port}\n",
+          "the daemon listens on systemd's socket")
     said = []
     check(wait_until(lambda: said.append(notified(notify)) or any("READY=1" in x for x in said), 30),
-          f"ready: {said}")
+          f"systemd is told that the daemon is ready: {said}")
     beats = [notified(notify) for _ in range(3)]
-    check(beats == ["WATCHDOG=1"] * 3, f"signs of life: {beats}")
+    check(beats == ["WATCHDOG=1"] * 3, f"the watchdog gets its messages: {beats}")
     with socket.create_connection(("127.0.0.1", port)) as c:
         c.sendall(head(b"GET", b"/health"))
-        check(c.recv(100).startswith(b"HTTP/1.1 200"), "it answers there")
+        check(c.recv(100).startswith(b"HTTP/1.1 200"), "the daemon answers on systemd's socket")
     process.terminate()
     while "STOPPING=1" not in (last := notified(notify)) and last:
         pass
-    check("STOPPING=1" in last, "that it stops")
-    check(process.wait(30) == 0, "and does")
+    check("STOPPING=1" in last, "systemd is told that the daemon stops")
+    check(process.wait(30) == 0, "the daemon ends with status 0")
     with socket.create_connection(("127.0.0.1", port), timeout=5) as c:  # is answered after the next start
         c.sendall(head(b"GET", b"/health"))
         process, notify = handed_over(folder, [s])
         c.settimeout(30)
-        check(c.recv(100).startswith(b"HTTP/1.1 "), "who came between two starts is answered")
+        check(c.recv(100).startswith(b"HTTP/1.1 "),
+              "a client that connected between two starts is answered")
     process.terminate()
-    check(process.wait(30) == 0, "ends")
+    check(process.wait(30) == 0, "the daemon ends with status 0")
     local = listening(socket.AF_UNIX, f"{folder}/local")
     process, notify = handed_over(folder, [local])
-    check(process.stdout.readline() == f"listening on unix:{folder}/local\n", "a unix socket")
+    check(process.stdout.readline() == f"listening on unix:{folder}/local\n",
+          "the daemon listens on a unix socket of systemd")
     process.terminate()
-    check(process.wait(30) == 0 and os.path.exists(f"{folder}/local"), "is left where it is")
+    check(process.wait(30) == 0 and os.path.exists(f"{folder}/local"),
+          "the unix socket's file is kept at the end")
     far = listening(socket.AF_INET, ("0.0.0.0", 0))
     plain = out_of_the_way(socket.AF_INET)
     for sockets, extra, says in (([s, local], (), "2 sockets"), ([s], ("--listen", "127.0.0.1:0"), "--listen"),

@@ -109,7 +109,8 @@ def draws(client, d):
     edit = models.PostV1ImagesEditsJsonBody(images=[models.PostV1ImagesEditsJsonBodyImagesItem(image_url=url)],
                                             prompt="snow", size="64x64", num_inference_steps=2, seed=3)
     again = call("post_v1_images_edits", "openai").sync(client=client, body=edit)
-    check(again.data[0].b64_json == edited.data[0].b64_json, "as JSON, too")
+    check(again.data[0].b64_json == edited.data[0].b64_json,
+          "the edit in JSON draws the same picture")
     order = models.PostV1ImagesGenerationsBody(prompt="snow", size="64x64",
                                                quality=models.PostV1ImagesGenerationsBodyQualityType0.LOW)
     drawn = call("post_v1_images_generations", "openai").sync(client=client, body=order)

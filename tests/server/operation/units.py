@@ -31,13 +31,13 @@ with tempfile.TemporaryDirectory() as root:
     # The targets, slices and mounts that every unit needs do not exist in this root.
     said = [line for line in r.stderr.splitlines()
             if "latentd" in line and not re.search(r"\.(target|slice|mount)\b.*not found", line)]
-    check(not said, f"verify: {said}")
+    check(not said, f"systemd-analyze verify finds nothing: {said}")
     with open(f"{UNITS}/latentd.service") as f:
         service = f.read()
     with open(f"{root}/lib/systemd/system/wrong.service", "w") as f:  # verify must report this
         f.write(service.replace("ProtectHome=yes", "ProtectHouse=yes"))
     r = run("systemd-analyze", "verify", "--man=no", f"--root={root}", "wrong.service")
-    check("ProtectHouse" in r.stderr, f"verify finds what is wrong: {r.stderr}")
+    check("ProtectHouse" in r.stderr, f"systemd-analyze verify finds a planted error: {r.stderr}")
     r = run("systemd-analyze", "security", "--offline=yes", "--no-pager", f"--root={root}", "latentd.service")
     found = re.search(r"Overall exposure level for latentd.service: ([\d.]+)", r.stdout)
     check(found and float(found[1]) < 3.0, f"{r.stdout[-300:]} {r.stderr}")
@@ -55,5 +55,6 @@ with tempfile.TemporaryDirectory() as root:
     arguments = re.search(rf"^ExecStart={BINDIR}/latentd (.*)$", service, re.M)[1].split()
     arguments[arguments.index("--config") + 1] = f"{root}/latentd.json"
     r = run(EXECUTABLE, *arguments, "--listen", "127.0.0.1:0")
-    check(r.returncode == 1 and "no such model" in r.stderr, f"every option is one: {r.returncode} {r.stderr}")
+    check(r.returncode == 1 and "no such model" in r.stderr,
+          f"the daemon knows every option of the file and fails only at the model: {r.returncode} {r.stderr}")
 done()

@@ -1,6 +1,7 @@
-"""Forty wrong requests and more to each API, about what it learnt last: each is refused in the API's own form of an
-error, which names the field, the value and what is allowed. The requests stand in wrong_requests.txt, one a line:
-STATUS FIELD METHOD PATH BODY. usage: wrong_requests.py EXECUTABLE REQUESTS"""
+"""At least forty wrong requests to each API, about its newest fields. Each is refused in the API's
+own form of an error, which names the field, the value and what is allowed. The requests stand in
+wrong_requests.txt, one a line: STATUS FIELD METHOD PATH BODY. usage: wrong_requests.py EXECUTABLE
+REQUESTS"""
 import collections
 import json
 import os
@@ -20,13 +21,15 @@ def native(body):
 
 def openai(body):
     error = body["error"]
-    check(set(error) == {"message", "type", "param", "code"}, f"OpenAI's four keys: {error}")
+    check(set(error) == {"message", "type", "param", "code"},
+          f"the error has OpenAI's four keys: {error}")
     return error["param"], error["message"]
 
 
 def sdapi(body):
     one = body["detail"][0]
-    check(set(one) == {"type", "loc", "msg", "input"} and one["loc"][0] == "body", f"FastAPI's keys: {one}")
+    check(set(one) == {"type", "loc", "msg", "input"} and one["loc"][0] == "body",
+          f"the error has FastAPI's keys: {one}")
     field = ".".join(map(str, one["loc"][1:]))
     return field, f"{field}: {one['msg']}"
 
@@ -56,12 +59,13 @@ def main(executable, path):
                 form = next(form for prefix, form in FORMS.items() if target.startswith(prefix))
                 named, message = form(json.loads(r.body))
                 value, _, allowed = message.partition(" is not allowed; ")
-                check(named == field, f"{what}: names {named}, not {field}")
+                check(named == field, f"{what}: the error names {named}, not {field}")
                 check(value.startswith(f"{field}: ") and len(value) > len(f"{field}: ") and allowed,
-                      f"{what}: the value and what is allowed: {message}")
+                      f"{what}: the error says the value and what is allowed: {message}")
                 counts[form.__name__] += 1
-            check(d.get("/health").status == 200, "the daemon lives")
-    check(all(counts[form.__name__] >= FORTY for form in FORMS.values()), f"forty of each: {counts}")
+            check(d.get("/health").status == 200, "the daemon answers at the end")
+    check(all(counts[form.__name__] >= FORTY for form in FORMS.values()),
+          f"each API has at least forty wrong requests: {counts}")
     print(f"compared: {dict(counts)} refusals")
 
 

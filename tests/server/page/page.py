@@ -83,8 +83,8 @@ class Page(Browser):
 
 
 def is_accessible(p, view):
-    """No rule of axe-core may be broken, and nothing may stick out sideways, on a desk's and a phone's screen, light
-    and dark."""
+    """On a desktop's and a phone's screen, light and dark, the page must break no rule of axe-core
+    and must not be wider than the window."""
     package = importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0]
     with open(os.path.join(package, "axe.min.js"), encoding="utf-8") as f:
         p.run(f.read())
@@ -96,12 +96,13 @@ def is_accessible(p, view):
             broken = [(v["id"], v["impact"], [n["target"] for n in v["nodes"]][:3]) for v in answer.get("violations", [answer])]
             print(f"axe, {view}, {scheme}, {width} px: {len(answer.get('passes', []))} rules passed, broken {broken}")
             check(not broken, f"{view}, {scheme}, {width} px: {broken}")
-            check(p.run("return document.documentElement.scrollWidth <= innerWidth;"), f"{view}, {width} px: nothing sticks out")
+            check(p.run("return document.documentElement.scrollWidth <= innerWidth;"),
+                  f"{view}, {width} px: the page is not wider than the window")
     p.look(1280, 900, "light")
 
 
 def nobody_else_is_asked(p):
-    """Every document's requests go to the host that the document came from."""
+    """All requests of the page go to the host that the page came from."""
     urls, foreign = set(), set()
     for entry in p.log("performance"):
         message = json.loads(entry["message"])["message"]
@@ -115,7 +116,8 @@ def nobody_else_is_asked(p):
 
 
 def no_errors(p, *provoked):
-    """Nothing is on the console but the browser's own words of requests that the test made to fail, by patterns."""
+    """The browser's console holds only its messages about requests that the test made fail.
+    `provoked` lists patterns of these."""
     lines = [e["message"] for e in p.log("browser") if e["level"] in ("SEVERE", "WARNING")]
     lines = [line for line in lines if not any(re.search(pattern + " - Failed to load resource", line) for pattern in provoked)]
-    check(not lines, f"nothing on the console: {lines}")
+    check(not lines, f"the browser's console is empty: {lines}")

@@ -87,8 +87,10 @@ def draws_by_keyboard(d, p):
     p.press("control", "enter")
     p.wait("the picture", 'document.querySelectorAll("#gallery li").length === 1')
     check(p.shown() == drawn_by(d), "the picture is that of POST /generate")
-    check(p.facts()["Seed"] == "7" and p.facts()["Size"] == "64 × 64", f"its parameters: {p.facts()}")
-    check("Done" in p.text("#status"), f"said to a screen reader: {p.text('#status')}")
+    check(p.facts()["Seed"] == "7" and p.facts()["Size"] == "64 × 64",
+          f"the page shows the picture's parameters: {p.facts()}")
+    check("Done" in p.text("#status"),
+          f"the status that screen readers speak says Done: {p.text('#status')}")
 
 
 def a_slider_changes_the_picture(d, p):
@@ -97,11 +99,13 @@ def a_slider_changes_the_picture(d, p):
     for _ in range(6):
         p.press("left")
     weight = float(p.run('return document.querySelector(\'.lora[data-name="snow"] input[type="number"]\').value;'))
-    check(abs(weight - 0.7) < 1e-9, f"six steps to the left of 1: {weight}")
-    check(p.run('return document.querySelector(\'.lora[data-name="snow"] input[type="checkbox"]\').checked;'), "it is on")
+    check(abs(weight - 0.7) < 1e-9, f"six key presses move the weight from 1 to 0.7: {weight}")
+    check(p.run('return document.querySelector(\'.lora[data-name="snow"] input[type="checkbox"]\').checked;'),
+          "moving the slider switches the LoRA on")
     after = p.draw()
-    check(after != before and after == drawn_by(d, loras=[{"name": "snow", "weight": 0.7}]), "snow at 0.7")
-    check(p.facts()["LoRAs"] == "snow 0.7", f"its parameters say so: {p.facts()}")
+    check(after != before and after == drawn_by(d, loras=[{"name": "snow", "weight": 0.7}]),
+          "the picture is drawn with snow at 0.7")
+    check(p.facts()["LoRAs"] == "snow 0.7", f"the shown parameters name the LoRA: {p.facts()}")
 
 
 def again_with_these(p):
@@ -110,9 +114,11 @@ def again_with_these(p):
     p.run('document.querySelectorAll("#gallery li button")[1].click();')
     first = p.shown()
     p.press_button("Again with these")
-    check(p.run('return document.querySelector("[name=prompt]").value;') == FIELDS["prompt"], "its prompt")
-    check(not p.run('return document.querySelector(\'.lora input[type="checkbox"]\').checked;'), "and no LoRA")
-    check(p.draw() == first, "the same picture again")
+    check(p.run('return document.querySelector("[name=prompt]").value;') == FIELDS["prompt"],
+          "the picture's prompt is in the form")
+    check(not p.run('return document.querySelector(\'.lora input[type="checkbox"]\').checked;'),
+          "no LoRA is switched on")
+    check(p.draw() == first, "the restored settings draw the same picture")
 
 
 def has_all_fields(d, p):
@@ -122,14 +128,17 @@ def has_all_fields(d, p):
     fields = api["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
     others = {"init_image", "mask_image", "loras", "model", "stream", "prompt_embeds", "negative_prompt_embeds"}
     named = set(p.run('return [...document.querySelectorAll("#ask [name]")].map((one) => one.name);'))
-    check(len(fields) > 25 and set(fields) - others <= named, f"without a control: {set(fields) - others - named}")
+    check(len(fields) > 25 and set(fields) - others <= named,
+          f"fields without a control: {set(fields) - others - named}")
 
 
 def writes_embeddings(d, p):
     p.press_button("emberlight")
     prompt = p.run('return document.querySelector("[name=prompt]").value;')
-    check(prompt == FIELDS["prompt"] + " emberlight", f"its name is in the prompt: {prompt}")
-    check(p.draw() == drawn_by(d, prompt=prompt) != drawn_by(d), "and it is drawn")
+    check(prompt == FIELDS["prompt"] + " emberlight",
+          f"a click adds the embedding's name to the prompt: {prompt}")
+    check(p.draw() == drawn_by(d, prompt=prompt) != drawn_by(d),
+          "the picture is drawn with the embedding")
     p.set(prompt=FIELDS["prompt"])
 
 
@@ -138,12 +147,13 @@ def inpaints(d, p):
     p.wait("the easel", 'document.querySelector(".easel")?.offsetParent && document.querySelector(".easel img").complete')
     p.drag(".easel canvas", [(-0.4, -0.4), (-0.4, 0.4), (-0.25, 0.4), (-0.25, -0.4)])
     p.set(prompt="a blue boat in the middle of the sea at night", seed=3, num_inference_steps=10)
-    check(float(p.run('return document.querySelector("[name=strength]").value;')) == 1, "with a mask its strength is 1")
+    check(float(p.run('return document.querySelector("[name=strength]").value;')) == 1,
+          "painting a mask sets the strength to 1")
     p.draw()
     changed, kept = p.run(THIRDS, ".easel img", "#viewer img")
     print(f"inpainting: mean difference of {changed:.1f} where the mask was painted, {kept:.1f} elsewhere")
-    check(changed > 25 and kept < changed / 3, "what was painted over is drawn anew, and nothing else")
-    check(p.facts()["Begun with"] == "a picture and a mask", f"{p.facts()}")
+    check(changed > 25 and kept < changed / 3, "only the painted part is drawn anew")
+    check(p.facts()["Start picture"] == "a picture and a mask", f"{p.facts()}")
     is_accessible(p, "mask")
     p.press_button("Take the picture away")
 
@@ -160,7 +170,7 @@ def shows_previews(d, p):
         check(after == drawn_by(d, num_inference_steps=steps), "the picture is that of POST /generate")
         if seen >= 3:
             break
-    check(seen >= 3, "previews move")
+    check(seen >= 3, "at least three previews are shown")
     p.set(num_inference_steps=FIELDS["num_inference_steps"])
 
 
@@ -170,9 +180,9 @@ def cancels(d, p):
     p.click("#ask button.primary")
     p.wait("progress", 'document.querySelector("#queue progress")?.value > 0')
     p.run('document.querySelector(\'#queue button[aria-label^="Cancel"]\').click();')
-    check(d.gets_to_depth(0), "cancelled")
+    check(d.gets_to_depth(0), "the drawing is cancelled")
     p.wait("the end", 'document.querySelector("#queue").hidden')
-    check(p.pictures() == count, "and no picture came")
+    check(p.pictures() == count, "a cancelled drawing adds no picture")
     p.set(num_inference_steps=8)
 
 
@@ -180,7 +190,8 @@ def says_what_is_wrong(p):
     p.set(width=100)
     p.click("#ask button.primary")
     p.wait("the fault", 'document.querySelector("[name=width]").getAttribute("aria-invalid")')
-    check(p.run("return document.activeElement.name;") == "width", "the field that is wrong has the focus")
+    check(p.run("return document.activeElement.name;") == "width",
+          "the refused field has the focus")
     check("multiple of 8" in p.text(".field:has([name=width]) .fault"), p.text(".field:has([name=width]) .fault"))
     p.set(width=64)
 
@@ -193,22 +204,23 @@ def trains(d, p):
     p.press_button("Send")
     p.wait("the data set", 'document.querySelector("#train [name=dataset]").value === "stripes"')
     report = d.get("/datasets/stripes").json()
-    check(report["pictures"] == 4 and report["captions"]["missing"] == 0, f"as it was sent: {report}")
+    check(report["pictures"] == 4 and report["captions"]["missing"] == 0,
+          f"the uploaded data set is complete: {report}")
     p.set(max_train_steps=2000, resolution=64, rank=4, validation_prompts="stripes number 1", validation_steps=2)
     p.run('document.querySelector("#train form").requestSubmit();')
     p.wait("the loss", 'document.querySelector(".plot .mean")')
     p.wait("a validation picture", 'document.querySelector(".validations img")?.naturalWidth > 0')
     steps = p.wait("the plot to grow", 'document.querySelector(".plot .each").getAttribute("d").split("L").length > 3')
-    check(steps, "a line of steps")
+    check(steps, "the job shows its steps")
     id = d.get("/jobs").json()["jobs"][0]["id"]
     p.press_button("Cancel", "#jobs")
-    check(d.get(f"/jobs/{id}?wait=60").json()["state"] == "cancelled", "stopped")
+    check(d.get(f"/jobs/{id}?wait=60").json()["state"] == "cancelled", "the job is cancelled")
     p.wait("the page to say so", 'document.querySelector(".job .how").textContent.startsWith("cancelled")')
 
 
 def shows_what_is_drawn_as_a_job(d, p):
     r = d.request("POST", "/generate?async=1", json.dumps({**FIELDS, "loras": []}), {"Content-Type": "application/json"})
-    check(r.status == 202, f"accepted: {r.status} {r.body[:200]}")
+    check(r.status == 202, f"the job is accepted: {r.status} {r.body[:200]}")
     id = r.json()["id"]
     p.wait("the job", f'document.querySelector(\'.joblist [data-id="{id}"] button\')')
     p.click(f'.joblist [data-id="{id}"] button')
@@ -222,7 +234,7 @@ def survives_a_reload(p):
     count = p.pictures()
     p.start()
     p.wait("the gallery", f'document.querySelectorAll("#gallery li").length === {count}')
-    check(count >= 4, f"{count} pictures are still there")
+    check(count >= 4, f"the gallery keeps its pictures: {count}")
 
 
 def asks_for_a_key(p, key):
@@ -231,31 +243,36 @@ def asks_for_a_key(p, key):
     p.open(p.origin)
     for given in ("latentd_" + "0" * 64, key):
         p.wait("the question", 'document.querySelector("#key-dialog").open')
-        check(p.run("return document.activeElement.id;") == "key", "the field has the focus")
+        check(p.run("return document.activeElement.id;") == "key",
+              "the field for the key has the focus")
         is_accessible(p, "key")
         p.type("#key", given)
         p.press("enter")
     p.wait("the page", "document.body.dataset.ready !== undefined")
     kept = p.run("return [Object.values(sessionStorage).includes(arguments[0]), JSON.stringify(localStorage)];", key)
-    check(kept[0] and key not in kept[1], "it is kept for this tab alone")
+    check(kept[0] and key not in kept[1], "the key is stored for this tab only")
     p.set(**FIELDS)
-    check(len(p.draw()) > 1000, "and it draws")
-    check("key" not in p.text("#trouble").lower(), f"no trouble is left: {p.text('#trouble')}")
+    check(len(p.draw()) > 1000, "the page draws with the key")
+    check("key" not in p.text("#trouble").lower(),
+          f"the message about the key is gone: {p.text('#trouble')}")
 
 
 def switches_models(d, p):
     """The page offers the other checkpoint. Switching to it keeps the form's contents."""
     p.start()
     check(p.run('return [...document.querySelector("#model-choice").options].map((one) => one.value);') == ["one", "two"],
-          "both are offered")
+          "both checkpoints are offered")
     p.set(prompt="a boat at night")
     p.run("""document.querySelector("#prompt-fields").dispatchEvent(new Event("input", { bubbles: true }));
         delete document.body.dataset.ready; const choice = document.querySelector("#model-choice");
         choice.value = "two"; choice.dispatchEvent(new Event("change"));""")
     p.wait("the page anew", 'document.body.dataset.ready !== undefined')
-    check(p.run('return document.querySelector("#model-choice").value;') == "two", "two is chosen")
-    check(d.get("/info").json()["model"]["name"] == "two", f"and draws: {d.get('/info').json()['model']}")
-    check(p.run('return document.querySelector("[name=prompt]").value;') == "a boat at night", "the prompt is still there")
+    check(p.run('return document.querySelector("#model-choice").value;') == "two",
+          "the list shows the new checkpoint")
+    check(d.get("/info").json()["model"]["name"] == "two",
+          f"the daemon has switched to the new checkpoint: {d.get('/info').json()['model']}")
+    check(p.run('return document.querySelector("[name=prompt]").value;') == "a boat at night",
+          "the switch keeps the prompt")
 
 
 if not webdriver.programs():

@@ -26,7 +26,8 @@ root = tempfile.mkdtemp()
 PATIENCE_S = 120  # enough with sanitizers
 FIELDS = {"prompt": "a red house on green hills", "seed": 7, "guidance_scale": 2.5, "width": 64, "height": 64,
           "num_inference_steps": 4, "loras": []}
-# An AUTOMATIC1111 picture's text, with what this daemon has and what it does not.
+# The text of an AUTOMATIC1111 picture, with settings that this daemon has and others that it does
+# not have.
 INFOTEXT = """a (red:1.2) house <lora:snow:0.5> on green hills <lora:lost:1>
 Negative prompt: blurry
 Steps: 5, Sampler: DPM++ 2M, Schedule type: Karras, CFG scale: 3, Seed: 11, Size: 64x128, Model: other, Clip skip: 2, \
@@ -49,7 +50,7 @@ def text_chunk(png, keyword, text):
 
 
 def take(p, path):
-    """Chooses the file as the one whose settings are wanted. Returns what the page says of it."""
+    """Gives the page a file from which to take settings. Returns what the page says of it."""
     name = os.path.basename(path)
     p.choose_file(".recall input", path)
     p.wait(f"word of {name}", 'document.querySelector(".recall [role=status]").textContent.includes(arguments[0])', name)
@@ -63,7 +64,8 @@ def drawn(d, fields, accept):
 
 
 def settings_come_back(d, p):
-    """Each of our formats fills the form so that it draws the same picture."""
+    """A picture in each of our formats fills the form with the settings that draw the same
+    picture."""
     wanted = {**FIELDS, "negative_prompt": "a boat", "clip_skip": 1, "loras": [{"name": "snow", "weight": 0.7}],
               "scheduler": {"name": "dpmpp_2m", "use_karras_sigmas": True, "solver_order": 3}}
     reference = drawn(d, wanted, "image/png")
@@ -71,32 +73,38 @@ def settings_come_back(d, p):
         path = keep(f"ours.{kind}", drawn(d, wanted, f"image/{kind}"))
         p.set(prompt="something else", seed=1, clip_skip=0, scheduler="ddim", num_inference_steps=9)
         said = take(p, path)
-        check(said == f"The settings of ours.{kind} are in the form.", f"nothing is left: {said}")
-        check(p.run(VALUE, "prompt") == FIELDS["prompt"], "its prompt")
+        check(said == f"The settings of ours.{kind} are in the form.",
+              f"the page says that all settings were taken: {said}")
+        check(p.run(VALUE, "prompt") == FIELDS["prompt"], "the picture's prompt is in the form")
         check(p.draw() == reference, f"the settings of a {kind} draw the same picture")
     print("PNG, JPEG and WebP files draw themselves again")
 
 
 def settings_of_others(d, p):
-    """An AUTOMATIC1111 picture: what there is here is taken, the rest is named and not sent."""
+    """An AUTOMATIC1111 picture: the page takes the settings that this daemon has. It names the
+    others and does not send them."""
     plain = picture.encode(8, 8, lambda x, y: (x, y, 0))
     said = take(p, keep("theirs.png", text_chunk(plain, "parameters", INFOTEXT)))
     for name in ("LoRA lost", "Hires upscale 2", "model other"):
-        check(name in said, f"{name} is named: {said}")
-    check("snow" not in said and "Sampler" not in said, f"and nothing else: {said}")
+        check(name in said, f"the page names {name} as not taken: {said}")
+    check("snow" not in said and "Sampler" not in said,
+          f"the page names no setting that was taken: {said}")
     expected = {**FIELDS, "prompt": "a (red:1.2) house <lora:snow:0.5> on green hills", "negative_prompt": "blurry",
                 "prompt_syntax": "a1111", "num_inference_steps": 5, "guidance_scale": 3, "seed": 11, "height": 128,
                 "clip_skip": 1, "rng": "cuda",
                 "scheduler": {"name": "dpmpp_2m", "timestep_spacing": "linspace", "use_karras_sigmas": True}}
-    check(p.draw() == drawn(d, expected, "image/png"), "the picture of its settings")
+    check(p.draw() == drawn(d, expected, "image/png"),
+          "the taken settings draw the expected picture")
     hostile = {"prompt": "<img src=x onerror=document.title='hit'>", "width": 7, "seed": 2**63, "scheduler": "nope",
                "loras": [{"name": "snow", "weight": 1e9}], "init_image": {"bytes": 3}, "steps": 3, "rng": "dice"}
     said = take(p, keep("hostile.png", text_chunk(plain, "latentd", json.dumps(hostile))))
-    for name in ("Width 7", "Seed", "scheduler nope", "LoRA snow", "the picture that it began with", "steps", "Noise"):
-        check(name in said, f"{name} is not taken: {said}")
-    check(p.run("return document.title;") == "latentd", "a file's text is only text")
-    check(take(p, keep("dumb.png", plain)) == "dumb.png: This file does not say how it was drawn.", "a file without words")
-    check("dumb2.txt" in take(p, keep("dumb2.txt", b"hello")), "and one that is no picture")
+    for name in ("Width 7", "Seed", "scheduler nope", "LoRA snow", "the start picture", "steps", "Noise"):
+        check(name in said, f"the page says that {name} cannot be used: {said}")
+    check(p.run("return document.title;") == "latentd", "a script in a file's text is not run")
+    check(take(p, keep("dumb.png", plain)) == "dumb.png: This file does not say how it was drawn.",
+          "the page says that a file has no parameters")
+    check("dumb2.txt" in take(p, keep("dumb2.txt", b"hello")),
+          "the page names a file that is no picture")
 
 
 def drops(d, p):
@@ -121,23 +129,27 @@ def looks_closely(p):
     p.wait("the dialog", 'document.querySelector("dialog.closely")?.open')
     seen = 'return document.querySelector("dialog.closely img").src;'
     shown = "return document.querySelector(`#gallery li:nth-child(${arguments[0]}) img`).src;"
-    check(p.run(seen) == p.run(shown, 1), "the first picture")
+    check(p.run(seen) == p.run(shown, 1), "Enter shows the first picture in full size")
     box = p.run("const b = document.querySelector('dialog.closely').getBoundingClientRect(); return [b.width, b.height];")
-    check(box == p.run("return [innerWidth, innerHeight];"), f"as large as the window: {box}")
+    check(box == p.run("return [innerWidth, innerHeight];"),
+          f"the dialog is as large as the window: {box}")
     is_accessible(p, "closely")
     p.press("right")
-    check(p.run(seen) == p.run(shown, 2) and p.text("dialog.closely .how").startswith("2 of"), "the next one")
+    check(p.run(seen) == p.run(shown, 2) and p.text("dialog.closely .how").startswith("2 of"),
+          "the arrow key shows the next picture")
     p.press("left")
     p.press("left")
-    check(p.run(seen) == p.run(shown, p.pictures()), "before the first is the last")
+    check(p.run(seen) == p.run(shown, p.pictures()),
+          "the left key at the first picture shows the last")
     p.press_button("1:1", "dialog.closely")
     check(p.run("const i = document.querySelector('dialog.closely img'); return [i.width, i.naturalWidth];") == [64, 64],
-          "its own size")
+          "a click shows the picture in its own size")
     p.press("escape")
     p.wait("the end", '!document.querySelector("dialog.closely")')
-    check(p.run("return document.activeElement.matches('#viewer .look');"), "the focus is back at the picture")
+    check(p.run("return document.activeElement.matches('#viewer .look');"),
+          "closing returns the focus to the picture")
     check(p.run("return document.querySelector('#viewer .picture').src;") == p.run(shown, p.pictures()),
-          "which is the one that was seen last")
+          "the viewer shows the picture that was seen last")
 
 
 def sizes(d, p):
@@ -146,17 +158,21 @@ def sizes(d, p):
     found = p.run("return [...document.querySelectorAll('.sizes option')].map((o) => o.value).filter(Boolean);")
     pairs = [tuple(int(n) for n in one.split("x")) for one in found]
     check(pairs[0] == (side, info["model"]["default_height"]) and len(set(pairs)) == len(pairs) >= 7, f"{pairs}")
-    check(all(min(one) == side and one[0] % multiple == one[1] % multiple == 0 for one in pairs), f"allowed: {pairs}")
-    check({(h, w) for w, h in pairs} == set(pairs), "each also on its side")
+    check(all(min(one) == side and one[0] % multiple == one[1] % multiple == 0 for one in pairs),
+          f"every offered size is allowed: {pairs}")
+    check({(h, w) for w, h in pairs} == set(pairs), "each size is offered in both orientations")
     p.run("""const s = document.querySelector('.sizes select'); s.selectedIndex = 2;
         s.dispatchEvent(new Event('change', { bubbles: true }));""")
-    check((int(p.run(VALUE, "width")), int(p.run(VALUE, "height"))) == pairs[2], "it is chosen")
+    check((int(p.run(VALUE, "width")), int(p.run(VALUE, "height"))) == pairs[2],
+          "the chosen size is in the form")
     p.press_button("Swap")
-    check((int(p.run(VALUE, "width")), int(p.run(VALUE, "height"))) == pairs[2][::-1], "and turned")
+    check((int(p.run(VALUE, "width")), int(p.run(VALUE, "height"))) == pairs[2][::-1],
+          "the button swaps width and height")
     chosen = p.run("return document.querySelector('.sizes select').value;")
-    check(chosen == "{1}x{0}".format(*pairs[2]), f"which is a size of the list: {chosen}")
+    check(chosen == "{1}x{0}".format(*pairs[2]), f"the list shows the swapped size: {chosen}")
     p.set(width=72)
-    check(p.run("return document.querySelector('.sizes select').value;") == "", "72 is none of them")
+    check(p.run("return document.querySelector('.sizes select').value;") == "",
+          "the list shows no size for a height of 72")
     p.set(width=64, height=64)
 
 
@@ -168,7 +184,7 @@ def counts_tokens(d, p):
     check(p.text("#prompt-fields .warning").strip() == "Too long. This is cut: a a a", p.text("#prompt-fields .warning"))
     p.set(long_prompt="chunk")
     p.wait("pieces", 'document.querySelector("#prompt-fields .count").textContent === "78 tokens, in 2 pieces of 75"')
-    check(not p.text("#prompt-fields .warning"), "nothing is cut")
+    check(not p.text("#prompt-fields .warning"), "a prompt that fits has no warning")
     p.set(long_prompt="truncate", prompt_syntax="a1111", prompt="[a:a a a:20]", num_inference_steps=21)
     p.wait("both texts", 'document.querySelector("#prompt-fields .count").textContent === "3 of 75 tokens"')
     p.set(num_inference_steps=20)
@@ -186,10 +202,12 @@ def weighs_by_keys(p):
                            (("control", "down"), "a (red:0.9) house")):
         p.press(*keys)
         check(p.run(VALUE, "prompt") == expected, f"{keys}: {p.run(VALUE, 'prompt')}")
-    check(p.run(VALUE, "prompt_syntax") == "a1111", "the syntax is the one that has weights")
+    check(p.run(VALUE, "prompt_syntax") == "a1111",
+          "the prompt syntax is set to the one with weights")
     p.run("const i = document.querySelector('[name=prompt]'); i.value = 'x <lora:snow:0.8>'; i.setSelectionRange(9, 9);")
     p.press("control", "up")
-    check(p.run(VALUE, "prompt") == "x <lora:snow:0.85>", f"a tag: {p.run(VALUE, 'prompt')}")
+    check(p.run(VALUE, "prompt") == "x <lora:snow:0.85>",
+          f"the key changes the weight of a LoRA tag: {p.run(VALUE, 'prompt')}")
     p.set(prompt_syntax="plain", prompt=FIELDS["prompt"])
 
 
@@ -218,14 +236,16 @@ def keeps_loras(d, p):
     p.press_button("…", "[data-name=copy-3]")
     p.run("""const i = document.querySelector('[data-name=copy-3] [type=number]'); i.value = 0.3;
         i.dispatchEvent(new Event('input', { bubbles: true }));""")
-    p.press_button("Draw with it by default", "[data-name=copy-3]")
+    p.press_button("Use by default", "[data-name=copy-3]")
     p.wait("the default", "document.querySelector('[data-name=copy-3] .about').textContent.includes('by default at 0.3')")
-    check(d.get("/loras/copy-3").json()["default_weight"] == 0.3, "the daemon has it")
+    check(d.get("/loras/copy-3").json()["default_weight"] == 0.3,
+          "the daemon has the default weight")
     p.press_button("…", "[data-name=copy-3]")
     is_accessible(p, "LoRAs")
     p.press_button("Not by default", "[data-name=copy-3]")
     p.wait("no default", "!document.querySelector('[data-name=copy-3] .about').textContent.includes('by default at')")
-    check(d.get("/loras/copy-3").json()["default_weight"] is None, "nor has the daemon")
+    check(d.get("/loras/copy-3").json()["default_weight"] is None,
+          "the daemon has no default weight any more")
     p.press_button("…", "[data-name=copy-3]")
     for answer, left in (("Keep it", 200), ("Delete", 404)):
         p.press_button("Delete", "[data-name=copy-3]")
@@ -256,8 +276,9 @@ def downloads_all(p):
         files = [tar.extractfile(m).read() for m in members]
     check(len(files) == p.pictures() >= 3 and all(f.startswith(b"\x89PNG") for f in files), f"{members}")
     p.run('document.querySelector("#gallery li button").click();')
-    check(files[0] == p.shown(), "the latest is the first")
-    check(all(abs(m.mtime - time.time()) < 3600 for m in members), f"with their times: {[m.mtime for m in members]}")
+    check(files[0] == p.shown(), "the archive's first picture is the latest")
+    check(all(abs(m.mtime - time.time()) < 3600 for m in members),
+          f"the archive's files have their times: {[m.mtime for m in members]}")
     print(f"{len(files)} pictures in one file of {os.path.getsize(path)} bytes: {[m.name for m in members]}")
 
 
@@ -270,29 +291,32 @@ def compares(d, p):
     p.press_button("Draw all")
     p.wait("the limit", "document.querySelector('#settings').textContent.includes('At most 36 pictures')")
     p.set(across="num_inference_steps", across_values="2, 4", down="guidance_scale", down_values="1.5, 2.5, 4")
-    check("2 × 3 = 6 pictures" in p.text("#settings"), "counted before")
+    check("2 × 3 = 6 pictures" in p.text("#settings"),
+          "the page says how many pictures a comparison draws")
     before = p.pictures()
     p.press_button("Draw all")
     p.wait("six pictures", "document.querySelectorAll('#comparison td img').length === 6")
     heads = p.run("return [...document.querySelectorAll('#comparison th')].map((o) => o.textContent);")
     check(heads == ["Steps 2", "Steps 4", "Guidance 1.5", "Guidance 2.5", "Guidance 4"], f"{heads}")
-    check(p.pictures() == before + 6, "they are in the gallery as well")
+    check(p.pictures() == before + 6, "the comparison's pictures are in the gallery")
     is_accessible(p, "comparison")
     p.run("document.querySelectorAll('#comparison td .look')[3].click();")
     p.wait("a closer look", "document.querySelector('dialog.closely')?.open")
-    check(p.run("return document.querySelector('dialog.closely img').alt;") == "Steps 4, Guidance 2.5", "row 2, column 2")
+    check(p.run("return document.querySelector('dialog.closely img').alt;") == "Steps 4, Guidance 2.5",
+          "a click on row 2, column 2 shows that picture")
     p.press("escape")
     same = drawn(d, {**FIELDS, "num_inference_steps": 4, "guidance_scale": 2.5, "scheduler": "ddim"}, "image/png")
     pixels = p.run("""const i = document.querySelectorAll('#comparison td img')[3], c = new OffscreenCanvas(64, 64).getContext('2d');
         c.drawImage(i, 0, 0); return [...c.getImageData(0, 0, 64, 64).data].filter((_, k) => k % 4 < 3);""")
     wanted = [v for row in picture.decode(same)[2] for pixel in row for v in pixel]
-    check(pixels == wanted, "a cell is the picture of its request")
+    check(pixels == wanted, "each cell is the picture of its settings")
     p.press_button("Save as a picture")
     with open(downloaded("comparison.png"), "rb") as f:
         width, height = struct.unpack(">II", f.read(24)[16:])
-    check(2 * 64 < width < 4 * 64 and 3 * 64 < height < 4 * 64, f"a grid of two by three, with labels: {width} x {height}")
+    check(2 * 64 < width < 4 * 64 and 3 * 64 < height < 4 * 64,
+          f"the saved picture is a labelled grid of two by three: {width} x {height}")
     p.press_button("Put it away")
-    check(p.run("return document.querySelector('#comparison').hidden;"), "it is gone")
+    check(p.run("return document.querySelector('#comparison').hidden;"), "the comparison is closed")
     p.set(across="scheduler", across_values="DDIM, Heum", down="")
     p.press_button("Draw all")
     p.wait("the fault", "document.querySelector('#settings').textContent.includes('There is no scheduler “Heum”')")
@@ -320,7 +344,8 @@ def faults_are_short(p):
     p.click("#ask button.primary")
     p.wait("the fault", 'document.querySelector("[name=width]").getAttribute("aria-invalid")')
     said = p.text(".field:has([name=width]) .fault")
-    check(said.startswith("100 is not allowed"), f"the label has the name already: {said}")
+    check(said.startswith("100 is not allowed"),
+          f"the error does not repeat the label's name: {said}")
     p.set(width=64)
 
 
@@ -330,17 +355,18 @@ def searches_settings(d, p):
     fields = set(api["paths"]["/train"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"])
     p.wait("the settings", "document.querySelectorAll('.others .field').length > 20")
     named = set(p.run('return [...document.querySelectorAll("#train form [name]")].map((one) => one.name);'))
-    check(fields <= named, f"without a control: {fields - named}")
+    check(fields <= named, f"fields without a control: {fields - named}")
     raw = p.run("""return [...document.querySelectorAll(".others .field")].filter((one) =>
         one.querySelector("label").textContent === one.querySelector("[name]").name.replaceAll("_", " ")).map((one) =>
         one.querySelector("[name]").name);""")
-    check(not raw, f"a label that is the field's name: {raw}")
+    check(not raw, f"labels that are only the field's name: {raw}")
     p.open_drawer("All settings")
     found = """return [...document.querySelectorAll(".others [name]")].filter((one) => one.offsetParent).map((one) => one.name);"""
     often = len(p.run(found))
     p.press_button("Show all", ".others")
     everything = len(p.run(found))
-    check(5 < often < everything / 4, f"{often} of {everything} are seen at first")
+    check(5 < often < everything / 4,
+          f"at first only some settings are shown: {often} of {everything}")
     for words, some in (("memory", {"gradient_checkpointing", "use_8bit_adam"}), ("flip", {"random_flip"}),
                         ("dreambooth caption", {"class_prompt"}), ("kohya", {"save_format"}), ("epochs", {"num_train_epochs"})):
         p.fill(".others [type=search]", words)
@@ -349,14 +375,15 @@ def searches_settings(d, p):
         print(f"{words}: {len(left)} of {everything} settings")
     is_accessible(p, "settings")
     p.fill(".others [type=search]", "nonsense")
-    check(not p.run(found), "nothing")
+    check(not p.run(found), "a search without a match shows no setting")
     p.start("train")
     p.wait("the settings", "document.querySelectorAll('.others .field').length > 20")
     p.run("document.querySelector('.others [name=min_bucket_reso]').value = 7;")
     p.set(name="wrong", max_train_steps=3)
     p.run('document.querySelector("#train form").requestSubmit();')
     p.wait("the fault", "document.querySelector('[name=min_bucket_reso]').getAttribute('aria-invalid')")
-    check(p.run("return document.activeElement.name;") == "min_bucket_reso", "a setting that was not seen is shown")
+    check(p.run("return document.activeElement.name;") == "min_bucket_reso",
+          "a refused setting that was hidden is shown and has the focus")
 
 
 def deletes_data_sets(d, p):
@@ -376,7 +403,8 @@ def deletes_data_sets(d, p):
     p.press_button("Delete", "dialog[open]")
     p.wait("one", "document.querySelectorAll('#train [name=dataset] option').length === 1")
     check(d.get("/datasets").json() == {"datasets": ["other"]}, f"{d.get('/datasets').json()}")
-    check(p.run("return document.activeElement.name;") == "dataset", "the focus stays near")
+    check(p.run("return document.activeElement.name;") == "dataset",
+          "after a deletion the focus is on the list of data sets")
 
 
 def redraws_the_curve(d, p):
@@ -393,7 +421,7 @@ def redraws_the_curve(d, p):
         p.wait("the curve to follow", 'document.querySelector(".plot").getAttribute("viewBox").split(" ")[2] === '
                'String(document.querySelector(".plot").clientWidth)')
         widths.append(p.run(same)[0])
-    check(len(set(widths)) == 3, f"three widths: {widths}")
+    check(len(set(widths)) == 3, f"the curve was drawn at three widths: {widths}")
 
 
 if not webdriver.programs():

@@ -146,7 +146,8 @@ def without_a_model():
         no_job_is_lost(disk, said)
     print(f"{ROUNDS} power cuts, {len(said['accepted'])} jobs accepted, {len(said['ended'])} of them said to "
           f"have ended, {len(said['pictures'])} pictures fetched: all there, each time in 4 ways")
-    check(len(said["accepted"]) > 20 and len(said["ended"]) > 5 and len(said["pictures"]) > 2, "enough to lose")
+    check(len(said["accepted"]) > 20 and len(said["ended"]) > 5 and len(said["pictures"]) > 2,
+          "enough jobs were accepted and ended before the cut")
     remove(disk)
 
 
@@ -204,14 +205,17 @@ def fill(d, disk):
 
     def look(d):
         listed = {l["name"]: l for l in d.get("/loras").json()["loras"]}
-        check({"snow", "again"} <= {*listed} and "gone" not in listed, f"adapters: {sorted(listed)}")
+        check({"snow", "again"} <= {*listed} and "gone" not in listed,
+              f"the listed adapters are those that were acknowledged: {sorted(listed)}")
         loras = files_in(os.path.join(disk.root, "loras"))
         for name, body in ("snow", snow), ("again", ink):
             check(loras.get(f"{name}.safetensors") == body, f"the bytes of the adapter {name}")
         sets = d.get("/datasets").json()["datasets"]
-        check(sets == ["stripes"], f"data sets: {sets}")
-        check(files_in(os.path.join(disk.root, "sets", "stripes")) == files, "the data set's files")
-        check(os.path.exists(keys) and open(keys, encoding="utf-8").read().startswith("alice "), "the key is there")
+        check(sets == ["stripes"], f"the data sets are those that were acknowledged: {sets}")
+        check(files_in(os.path.join(disk.root, "sets", "stripes")) == files,
+              "the data set has all its files")
+        check(os.path.exists(keys) and open(keys, encoding="utf-8").read().startswith("alice "),
+              "the created key is in the key file")
 
     return look
 
@@ -267,10 +271,11 @@ def with_the_model():
     def look(d):
         look_for_files(d)
         kept = [k["step"] for k in d.get(f"/jobs/{small}/checkpoints").json()["checkpoints"]]
-        check(step in kept, f"checkpoint {step} was reported, those of {kept} are there")
+        check(step in kept, f"a checkpoint that was reported exists: {step} of {kept}")
         went_on = wait_until(lambda: "small: 4 pictures, 12 steps, going on" in d.read_log(), 60)
-        check(went_on and "passed over" not in d.read_log(), f"it goes on from step {step} or a later one")
-        check(d.job(full)["state"] in ("queued", "running", "succeeded"), "and the job behind it is there")
+        check(went_on and "passed over" not in d.read_log(),
+              f"the job resumes at step {step} or later")
+        check(d.job(full)["state"] in ("queued", "running", "succeeded"), "the queued job is kept")
 
     print(f"cut after checkpoint {step} was reported", flush=True)
     all_ways(disk, look)

@@ -17,8 +17,8 @@ static void long_lines_end(void) {
             memcpy(text + k * length, pieces[i], length + 1);
         json_t *parameters = text ? sdapi_infotext_parse(text) : NULL;
         const char *prompt = json_string_value(json_object_get(parameters, "Prompt"));
-        CHECK(prompt && strlen(prompt) + 1 >= length * count, "8 MiB of \"%s\" are a prompt",
-            pieces[i]);
+        CHECK(prompt && strlen(prompt) + 1 >= length * count,
+            "a prompt of 8 MiB of \"%s\" is not read in full", pieces[i]);
         json_decref(parameters);
         free(text);
     }

@@ -218,7 +218,8 @@ static void a_blank_mask_is_none(void) {
     struct sdapi_canvas c;
     struct error err = { 0 };
     CHECK(sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err), "%s", err.message);
-    CHECK(!request.mask_image.bytes && request.init_image.bytes && !c.picture.pixels, "no mask");
+    CHECK(!request.mask_image.bytes && request.init_image.bytes && !c.picture.pixels,
+        "a request without a mask is prepared for inpainting");
     sdapi_canvas_finish(&c);
     generate_request_finish(&request);
     free(in.mask.bytes);
@@ -252,7 +253,9 @@ static void it_ends_when_it_is_cancelled(void) {
         free(in.mask.bytes);
     }
     printf("asked %d times\n", asked - 1);
-    CHECK(asked - 1 == 2 + 64 + 64 + 6, "both pictures, rows, rows again, and layers: %d", asked);
+    CHECK(asked - 1 == 2 + 64 + 64 + 6,
+        "the work asked %d times whether it is cancelled, not once for each picture, row and layer",
+        asked);
 }
 
 static void what_is_no_picture_is_refused(void) {

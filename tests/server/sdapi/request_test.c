@@ -31,11 +31,12 @@ static void an_empty_body_takes_the_defaults(void) {
         g->num_inference_steps, g->guidance_scale);
     CHECK(g->width == 512 && g->height == 512, "%dx%d", g->width, g->height);
     CHECK(!g->seed_given && g->num_images == 1 && g->clip_skip == 0, "%d images", g->num_images);
-    CHECK(g->rng == RNG_CUDA, "AUTOMATIC1111's noise is a GPU's");
+    CHECK(g->rng == RNG_CUDA, "the default noise is not that of a GPU, as AUTOMATIC1111's is");
     CHECK(g->format_given && g->format == PICTURE_PNG && g->quality == 0, "%d", g->format);
     CHECK_STRING(r.sampling.sampler->name, "Euler");
     CHECK_STRING(r.sampling.schedule->name, "uniform");
-    CHECK(r.send_images && !r.checkpoint && !r.task_id[0], "the rest");
+    CHECK(r.send_images && !r.checkpoint && !r.task_id[0],
+        "an empty request has other defaults than AUTOMATIC1111's");
     static const char *const fields[] = { "prompt", "negative_prompt", "seed", "subseed",
         "subseed_strength", "sampler_name", "sampler_index", "scheduler", "batch_size", "n_iter",
         "steps", "cfg_scale", "width", "height", "override_settings",
@@ -80,12 +81,14 @@ static void every_field_arrives(void) {
     CHECK(g->num_images == 6 && r.batch_size == 2 && r.n_iter == 3, "%d", g->num_images);
     CHECK(g->scheduler.has_kind && g->scheduler.kind == SCHEDULER_DDIM, "%d", g->scheduler.kind);
     CHECK(g->scheduler.values.eta == 0.5, "eta %g", g->scheduler.values.eta);
-    CHECK(g->clip_skip == 1, "their 2 is our %d", g->clip_skip);
+    CHECK(g->clip_skip == 1, "AUTOMATIC1111's CLIP_stop_at_last_layers 2 is clip_skip %d",
+        g->clip_skip);
     CHECK(g->format == PICTURE_JPEG && g->quality == 70 && g->rng == RNG_CPU, "overrides");
     CHECK_STRING(r.checkpoint, "other");
     CHECK_STRING(r.task_id, "task(abc)");
-    CHECK(!r.send_images, "no images");
-    CHECK(!json_object_get(r.parameters, "unheard_of"), "unknown fields are passed over");
+    CHECK(!r.send_images, "send_images false is not read");
+    CHECK(
+        !json_object_get(r.parameters, "unheard_of"), "an unknown field is repeated in the answer");
     CHECK_STRING(json_string_value(json_object_get(r.parameters, "steps")), "20");
     sdapi_request_finish(&r);
 }
@@ -119,7 +122,8 @@ static void what_means_nothing_is_passed_over(void) {
     }
 }
 
-/* Where AUTOMATIC1111 goes on with something else than what was asked for, the answer says so. */
+/* Where AUTOMATIC1111 changes a value instead of refusing it, the daemon does the same and its
+ * answer says so. */
 static void what_it_goes_on_without_is_said(void) {
     static const struct {
         const char *body, *comment;
@@ -245,9 +249,10 @@ static void options_are_kept(void) {
         "n_rows", 3, "show_progress_type");
     sdapi_settings_init(&kept);
     json_t *before = sdapi_settings_json(&kept, "m");
-    CHECK(json_is_true(json_object_get(before, "send_seed")), "AUTOMATIC1111's default");
-    CHECK(
-        sdapi_settings_read(&kept, before, "", &err), "what is read can be sent: %s", err.message);
+    CHECK(json_is_true(json_object_get(before, "send_seed")),
+        "send_seed is not true, AUTOMATIC1111's default");
+    CHECK(sdapi_settings_read(&kept, before, "", &err), "the options as read cannot be written: %s",
+        err.message);
     CHECK(sdapi_settings_read(&kept, given, "", &err), "%s", err.message);
     json_t *after = sdapi_settings_json(&kept, "m");
     const char *name;
@@ -256,12 +261,13 @@ static void options_are_kept(void) {
         CHECK(json_equal(json_object_get(after, name),
                   json_is_null(value) ? json_object_get(before, name) : value),
             "%s is not given back", name);
-    CHECK(json_object_size(after) == json_object_size(before), "no option came or went");
+    CHECK(json_object_size(after) == json_object_size(before),
+        "writing options changed their number");
     static const char *const wrong[] = { "{\"send_seed\":[1]}", "{\"eta_noise_seed_delta\":31337}",
         "{\"comma_padding_backtrack\":0}", "{\"nothing\":1}" };
     for (int i = 0; i < 4; i++) {
         json_t *body = json_loads(wrong[i], 0, NULL);
-        CHECK(!sdapi_settings_read(&kept, body, "", &err), "%s is taken", wrong[i]);
+        CHECK(!sdapi_settings_read(&kept, body, "", &err), "%s is accepted", wrong[i]);
         json_decref(body);
     }
     json_decref(given);
@@ -365,7 +371,7 @@ static void wrong_ones_are_refused_by_name(void) {
         struct sdapi_request r;
         struct error err;
         const bool ok = parse(rows[i].kind, rows[i].body, &r, &err);
-        CHECK(!ok, "%s is taken", rows[i].body);
+        CHECK(!ok, "%s is accepted", rows[i].body);
         if (ok) {
             sdapi_request_finish(&r);
             continue;
@@ -413,15 +419,18 @@ static void masks_arrive(void) {
         CHECK(false, "%s", err.message);
         return;
     }
-    CHECK(r.generate.init_image.size == 3 && r.inpainting.mask.size == 3, "three bytes each");
+    CHECK(r.generate.init_image.size == 3 && r.inpainting.mask.size == 3,
+        "the request has not the picture and the mask of three bytes");
     CHECK(r.inpainting.blur_x == 7 && r.inpainting.blur_y == 7, "%d", r.inpainting.blur_x);
     CHECK(r.inpainting.fill == SDAPI_ORIGINAL && r.inpainting.invert && !r.inpainting.full_res,
         "flags");
     CHECK(r.inpainting.padding == 32, "%d", r.inpainting.padding);
     CHECK(r.generate.resize_mode == RESIZE_MODE_CROP, "%d", r.generate.resize_mode);
     CHECK_NEAR(r.denoising_strength, 0.75, 0);
-    CHECK(json_is_string(json_object_get(r.parameters, "mask")), "the mask was wanted back");
-    CHECK(!json_object_get(r.parameters, "include_init_images"), "excluded, as in pydantic");
+    CHECK(json_is_string(json_object_get(r.parameters, "mask")),
+        "include_init_images does not put the mask into the answer");
+    CHECK(!json_object_get(r.parameters, "include_init_images"),
+        "include_init_images is repeated in the answer");
     sdapi_request_finish(&r);
     CHECK(parse(SDAPI_IMG2IMG, "{\"init_images\":[\"AAAA\"],\"mask\":\"AAAA\"}", &r, &err), "%s",
         err.message);
@@ -431,7 +440,7 @@ static void masks_arrive(void) {
     sdapi_request_finish(&r);
     CHECK(parse(SDAPI_IMG2IMG,
               "{\"init_images\":[\"AAAA\"],\"inpainting_fill\":2,\"resize_mode\":2}", &r, &err),
-        "without a mask nothing is filled: %s", err.message);
+        "inpainting_fill without a mask is refused: %s", err.message);
     CHECK(r.generate.resize_mode == RESIZE_MODE_FILL && !r.inpainting.given, "%d",
         r.generate.resize_mode);
     sdapi_request_finish(&r);

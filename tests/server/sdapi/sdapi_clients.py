@@ -35,18 +35,21 @@ def draw(api):
     check(r.info["all_seeds"] == [7, 8] and r.info["sampler_name"] == "Euler a", f"{r.info}")
     check(r.parameters["prompt"] == "a red house on green hills", f"{r.parameters}")
     again = api.txt2img(prompt="a red house on green hills", negative_prompt="blurry", seed=8, **DRAWN)
-    check(mean_difference(again.image, r.images[1]) == 0, "a seed draws the same again")
+    check(mean_difference(again.image, r.images[1]) == 0, "the same seed draws the same picture")
     keep("house", r.image)
     said = api.png_info(r.image)
-    check(said.info == r.info["infotexts"][0], f"png-info of what PIL read: {said.info!r}")
+    check(said.info == r.info["infotexts"][0],
+          f"png-info of a picture returns its infotext: {said.info!r}")
     for sampler, scheduler in (("DPM++ 2M", "karras"), ("DDIM", "automatic"), ("UniPC", None), ("Heun", "beta")):
         other = api.txt2img(prompt="a red house on green hills", seed=7, sampler_name=sampler, scheduler=scheduler,
                             **DRAWN)
         red = ImageStat.Stat(other.image).mean
         keep(sampler.replace(" ", "_"), other.image)
-        check(other.info["sampler_name"] == sampler and red[1] > red[0], f"{sampler}: hills are green: {red}")
+        check(other.info["sampler_name"] == sampler and red[1] > red[0],
+              f"{sampler}: the house is redder than the hills: {red}")
     weighted = api.txt2img(prompt="a (red:1.4) house on green hills <lora:snow:1>", seed=7, **DRAWN)
-    check(mean_difference(weighted.image, r.image) > 5, "weights and tags count")
+    check(mean_difference(weighted.image, r.image) > 5,
+          "prompt weights and <lora:...> tags change the picture")
     check("<lora:snow:1>" in weighted.info["infotexts"][0], f"{weighted.info['infotexts']}")
     keep("snow", weighted.image)
     return r.image
@@ -54,7 +57,8 @@ def draw(api):
 
 def from_pictures(api, house):
     snow = api.img2img(images=[house], prompt="a red house in the snow", seed=8, denoising_strength=0.7, **DRAWN)
-    check(snow.image.size == (128, 128) and mean_difference(snow.image, house) > 5, "image to image")
+    check(snow.image.size == (128, 128) and mean_difference(snow.image, house) > 5,
+          "image to image draws another picture of the same size")
     keep("img2img", snow.image)
     mask = Image.new("RGB", house.size)
     ImageDraw.Draw(mask).rectangle((8, 72, 56, 112), fill=(255, 255, 255))
@@ -65,17 +69,20 @@ def from_pictures(api, house):
                         denoising_strength=0.9, mask_blur=2, **fields, **DRAWN)
         inside, outside = mean_difference(r.image, house, drawn), mean_difference(r.image, house, kept)
         print(f"inpainting, {name}: mean difference {inside:.1f} where it is drawn anew, {outside:.1f} elsewhere")
-        check(outside == 0, f"{name}: what is not masked stays to the bit")
-        check(inside > 4, f"{name}: what is masked is drawn anew")
+        check(outside == 0, f"{name}: the unmasked part does not change by a bit")
+        check(inside > 4, f"{name}: the masked part is drawn anew")
         keep(f"inpaint_{name}", r.image)
     turned = api.img2img(images=[house], mask_image=mask, prompt="a red house in the snow", seed=3, mask_blur=0,
                          inpainting_mask_invert=1, inpaint_full_res=False, denoising_strength=0.9, **DRAWN)
-    check(mean_difference(turned.image, house, drawn) == 0, "an inverted mask keeps what is white")
-    check(mean_difference(turned.image, house, kept) > 4, "and draws the rest anew")
+    check(mean_difference(turned.image, house, drawn) == 0,
+          "with an inverted mask the white part is kept")
+    check(mean_difference(turned.image, house, kept) > 4,
+          "with an inverted mask the rest is drawn anew")
     keep("inpaint_inverted", turned.image)
     large = house.resize((200, 160))
     r = api.img2img(images=[large], mask_image=mask.resize(large.size), prompt="a boat", seed=1, **DRAWN)
-    check(r.image.size == (200, 160), f"only masked: the picture keeps its size: {r.image.size}")
+    check(r.image.size == (200, 160),
+          f"inpainting \"only masked\" keeps the picture's size: {r.image.size}")
 
 
 def write_embedding(path, model):
@@ -88,19 +95,21 @@ def write_embedding(path, model):
 
 
 def lists(api):
-    check("Euler a" in api.util_get_sampler_names() and "karras" in api.util_get_scheduler_names(), "names")
+    check("Euler a" in api.util_get_sampler_names() and "karras" in api.util_get_scheduler_names(),
+          "samplers and schedulers are listed")
     check(api.util_get_model_names() == ["one", "two"], f"{api.util_get_model_names()}")
     loras = api.get_loras()
     check([x["name"] for x in loras] == ["rainbow", "snow"], f"{loras}")
     check(all(set(x) == {"name", "alias", "path", "metadata"} and x["alias"] == x["name"] and
               os.path.isfile(x["path"]) for x in loras), f"{loras}")
-    check(api.get_scripts() == {"txt2img": [], "img2img": []}, "scripts")
+    check(api.get_scripts() == {"txt2img": [], "img2img": []}, "the list of scripts is empty")
     check([x["name"] for x in api.get_upscalers()] == ["None", "Lanczos", "Nearest"], f"{api.get_upscalers()}")
     api.refresh_checkpoints()
     for name in ("get_sd_vae", "get_latent_upscale_modes", "get_hypernetworks", "get_face_restorers",
                  "get_realesrgan_models", "get_prompt_styles"):
         check(getattr(api, name)() == [], name)
-    check(api.get_cmd_flags() == {} and api.get_embeddings()["skipped"].keys() == {"broken"}, "the rest")
+    check(api.get_cmd_flags() == {} and api.get_embeddings()["skipped"].keys() == {"broken"},
+          "command line flags are empty, and the broken embedding is listed as skipped")
     check(api.get_embeddings()["loaded"]["two-words"]["vectors"] == 2, f"{api.get_embeddings()}")
 
 
@@ -123,7 +132,8 @@ def models(api):
     r = api.txt2img(prompt="a boat", seed=1, **DRAWN)
     check(r.info["sd_model_name"] == "two", f"{r.info['sd_model_name']}")
     api.set_options({"samples_format": "jpg"})
-    check(api.txt2img(prompt="a boat", seed=1, **DRAWN).image.format == "JPEG", "options hold")
+    check(api.txt2img(prompt="a boat", seed=1, **DRAWN).image.format == "JPEG",
+          "samples_format set by an option is used")
     api.set_options({"samples_format": "png", "sd_model_checkpoint": "one"})
 
 
@@ -137,13 +147,14 @@ def interrupting(api):
             failed.append(e.args[0])
     thread = threading.Thread(target=long_one)
     thread.start()
-    check(wait_until(lambda: 0 < api.get_progress()["progress"] < 1), "progress is seen")
-    check(wait_until(lambda: api.get_progress()["current_image"]), "a preview is seen")
+    check(wait_until(lambda: 0 < api.get_progress()["progress"] < 1),
+          "GET /progress shows progress")
+    check(wait_until(lambda: api.get_progress()["current_image"]), "GET /progress shows a preview")
     preview = Image.open(io.BytesIO(base64.b64decode(api.get_progress()["current_image"])))
     check(preview.size[0] >= 8, f"{preview.size}")
-    check(api.interrupt() == {}, "interrupt")
+    check(api.interrupt() == {}, "interrupt answers an empty object")
     thread.join()
-    check(failed == [499], f"the request that was interrupted: {failed}")
+    check(failed == [499], f"the interrupted request is a 499: {failed}")
     api.util_wait_for_ready(check_interval=0.1)
 
 
@@ -153,7 +164,7 @@ def refusals(api):
                            ({"adetailer": [webuiapi.ADetailer(ad_model="face_yolov8n.pt")]}, 422)):
         try:
             api.txt2img(**fields, **DRAWN)
-            check(False, f"{fields} is taken")
+            check(False, f"{fields} is accepted, but should be refused")
         except RuntimeError as e:
             check(e.args[0] == status and "detail" in json.loads(e.args[1]), f"{fields}: {e}")
 
@@ -164,10 +175,12 @@ def silly_tavern(d):
     def get(path):
         return d.get(f"/sdapi/v1/{path}", {"Authorization": "Basic Og=="})
     ping = get("options")
-    check(ping.status == 200 and "forge_preset" not in ping.json(), "ping")
+    check(ping.status == 200 and "forge_preset" not in ping.json(),
+          "SillyTavern's ping is answered")
     upscalers = [x["name"] for x in get("upscalers").json()]
     upscalers[1:1] = [x["name"] for x in get("latent-upscale-modes").json()]
-    check(upscalers == ["None", "Lanczos", "Nearest"] and get("sd-vae").json() == [] and get("sd-modules").json() == [], "nothing to choose")
+    check(upscalers == ["None", "Lanczos", "Nearest"] and get("sd-vae").json() == [] and get("sd-modules").json() == [],
+          "the lists of upscalers, VAEs and modules have no choices of models")
     check("DDIM" in [x["name"] for x in get("samplers").json()], "samplers")
     check("normal" in [x["name"] for x in get("schedulers").json()], "schedulers")
     title = get("sd-models").json()[0]["title"]
@@ -176,7 +189,8 @@ def silly_tavern(d):
                   {"Content-Type": "application/json", "Authorization": "Basic Og=="})
     check(r.status == 200, f"set-model: {r.status} {r.body}")
     state = get("progress").json()
-    check(state["progress"] == 0 and state["state"]["job_count"] == 0, "and then it is idle")
+    check(state["progress"] == 0 and state["state"]["job_count"] == 0,
+          "the daemon is idle after the drawing")
     body = {"url": "http://localhost:7860", "auth": "", "prompt": "a red house on green hills",
             "negative_prompt": "blurry", "sampler_name": "DDIM", "scheduler": "normal", "steps": 20, "cfg_scale": 2.5,
             "width": 128, "height": 128, "restore_faces": False, "enable_hr": False, "hr_upscaler": "Latent",
@@ -196,16 +210,19 @@ def silly_tavern(d):
     long = threading.Thread(target=lambda: ended.append(d.request(
         "POST", "/sdapi/v1/txt2img", json.dumps({**body, "steps": 900}), {"Content-Type": "application/json"})))
     long.start()
-    check(wait_until(lambda: get("progress").json()["state"]["job_count"] == 1), "it draws")
-    check(d.request("POST", "/sdapi/v1/interrupt", None, {"Authorization": "Basic Og=="}).status == 200, "interrupt")
+    check(wait_until(lambda: get("progress").json()["state"]["job_count"] == 1),
+          "the request is being drawn")
+    check(d.request("POST", "/sdapi/v1/interrupt", None, {"Authorization": "Basic Og=="}).status == 200,
+          "interrupt with an empty password is accepted")
     long.join()
-    check(ended[0].status == 499, f"it ends at once: {ended[0].status}")
+    check(ended[0].status == 499, f"the interrupted request ends with a 499: {ended[0].status}")
 
 
 def open_webui(d):
     """Sends exactly the fields of routers/images.py."""
     headers = {"Authorization": "Basic Og=="}
-    check(d.get("/sdapi/v1/options", headers).status == 200, "verify")
+    check(d.get("/sdapi/v1/options", headers).status == 200,
+          "Open WebUI's check of the options is answered")
     models = [{"id": m["title"], "name": m["model_name"]} for m in d.get("/sdapi/v1/sd-models", headers).json()]
     check(models[0] == {"id": "one", "name": "one"}, f"{models}")
     options = d.get("/sdapi/v1/options", headers).json()

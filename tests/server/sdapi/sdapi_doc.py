@@ -23,8 +23,9 @@ def words(text):
 def commands():
     said = ["".join(page.run("curl")) for _ in range(5)]
     check("Seed: 7" in said[0] and "Schedule type: Karras" in said[0], said[0])
-    check(page.read("house.png")[:4] == b"\x89PNG", "a PNG")
-    check(len(json.loads(page.read("snow.json"))["images"]) == 1, "image to image")
+    check(page.read("house.png")[:4] == b"\x89PNG", "the picture is a PNG")
+    check(len(json.loads(page.read("snow.json"))["images"]) == 1,
+          "image to image answers one picture")
     check(said[2] == '"7"\n', said[2])
     check(said[3] in ("0\n0\n{}", "0.0\n0\n{}"), said[3])  # jq 1.7 prints 0.0
     check(said[4] == "nulltiny-sd\n", said[4])
@@ -41,7 +42,7 @@ def routes(d):
     described = d.get("/openapi.json").json()["paths"]
     ours = {p for p in described if p.startswith(("/sdapi/", "/internal/"))}
     check(ours == {n if n.startswith("/internal") else f"/sdapi/v1/{n}" for n in listed},
-          f"every route is on the page: {ours}")
+          f"the page lists exactly the daemon's routes: {ours}")
 
 
 def passed_over(d):
@@ -61,7 +62,8 @@ def refused(d):
              "initial_noise_multiplier": 2, "override_settings": {"x": 1}}
     rows = section("What is refused").split("| | |")[0].split("|---|---|\n")[1].strip().split("\n")
     named = {w.split(" ")[0] for row in rows for w in words(row.split("|")[1])} - {"false"}
-    check(named == set(wrong), f"every field on the page is tried: {named ^ set(wrong)}")
+    check(named == set(wrong),
+          f"the test tries exactly the page's refused fields: {named ^ set(wrong)}")
     for name, value in wrong.items():
         body = {**TINY, "init_images": ["AAAA"], "mask": "AAAA", name: value}
         route = "txt2img" if name in ("enable_hr", "subseed_strength") else "img2img"

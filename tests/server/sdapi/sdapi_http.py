@@ -67,10 +67,10 @@ def answers(d):
     a = r.json()
     check(set(a) == {"images", "parameters", "info"}, f"{set(a)}")
     check(len(a["images"]) == 4 and all(base64.b64decode(i, validate=True)[:4] == b"\x89PNG" for i in a["images"]),
-          "four PNGs in base64")
+          "the answer has four PNGs in base64")
     check(a["parameters"]["prompt"] == "a cat, sitting" and a["parameters"]["n_iter"] == 2 and
           a["parameters"]["hr_scale"] == 2 and "unheard_of" not in a["parameters"], f"{a['parameters']}")
-    check(isinstance(a["info"], str), "info is a string")
+    check(isinstance(a["info"], str), "`info` is JSON in a string")
     info = json.loads(a["info"])
     check(list(info) == INFO_KEYS, f"{set(info) ^ set(INFO_KEYS)}")
     check(info["all_seeds"] == [7, 8, 9, 10] and info["seed"] == 7, f"{info['all_seeds']}")
@@ -88,15 +88,18 @@ def answers(d):
     check(json.loads(back["items"]["latentd"])["scheduler"]["use_karras_sigmas"] is True, f"{back['items']}")
     check({k: v for k, v in back["scheduler"].items() if v is not False} ==
           {"name": "dpmpp_2m", "timestep_spacing": "linspace", "use_karras_sigmas": True},
-          f"the sampler in our words: {back['scheduler']}")
+          f"png-info names the scheduler in latentd's own terms: {back['scheduler']}")
     # The second picture is drawn again by a request of its own with the same seed, and by POST
     # /generate.
     one = txt2img(d, {"prompt": "a cat, sitting", "negative_prompt": "a dog", "seed": 8, "sampler_name": "DPM++ 2M",
                       "cfg_scale": 6.5, "override_settings": {"CLIP_stop_at_last_layers": 2}}).json()
-    check(pixels(one["images"][0]) == pixels(a["images"][1]), "picture k is the picture of seed + k")
+    check(pixels(one["images"][0]) == pixels(a["images"][1]),
+          "picture k equals the single picture of seed + k")
     ours = d.generate(json.loads(back["items"]["latentd"])).json()
-    check(pixels(ours["images"][0]["b64_json"]) == pixels(a["images"][1]), "the native request that it carries")
-    check(txt2img(d, {"send_images": False}).json()["images"] == [], "no images unless they are wanted")
+    check(pixels(ours["images"][0]["b64_json"]) == pixels(a["images"][1]),
+          "the `latentd` text of a picture draws the same picture")
+    check(txt2img(d, {"send_images": False}).json()["images"] == [],
+          "send_images false leaves the images out")
     seeds = [json.loads(txt2img(d, {"seed": -1}).json()["info"])["seed"] for _ in range(3)]
     check(len(set(seeds)) == 3 and all(0 <= s < 2**32 for s in seeds), f"random seeds: {seeds}")
 
@@ -210,10 +213,11 @@ def formats(d):
         back = post(d, "/sdapi/v1/png-info", {"image": f"data:image/{name};base64," + a["images"][0]}).json()
         check(back["info"] == json.loads(a["info"])["infotexts"][0], f"{name}: {back['info']}")
         ours = json.loads(back["items"]["latentd" if name == "png" else "ImageDescription"])
-        check(ours["seed"] == json.loads(a["info"])["seed"], f"{name}: the native request: {ours}")
+        check(ours["seed"] == json.loads(a["info"])["seed"],
+              f"{name}: the `latentd` text has the picture's seed: {ours}")
     r = post(d, "/sdapi/v1/png-info", {"image": png_base64(8, 8, gradient)})
     check(r.json()["info"] == "" and r.json()["items"] == {} and r.json()["scheduler"] is None,
-          "a picture that says nothing")
+          "png-info of a picture without texts is empty")
 
 
 def img2img(d):
@@ -224,11 +228,14 @@ def img2img(d):
     a = r.json()
     info = json.loads(a["info"])
     check(info["denoising_strength"] == 0.5 and "Denoising strength: 0.5" in info["infotexts"][0], f"{info}")
-    check(a["parameters"]["init_images"] is None and "include_init_images" not in a["parameters"], "not repeated")
+    check(a["parameters"]["init_images"] is None and "include_init_images" not in a["parameters"],
+          "the answer leaves out init_images")
     wanted = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [init], "include_init_images": True}).json()
-    check(wanted["parameters"]["init_images"] == [init], "repeated where that is wanted")
+    check(wanted["parameters"]["init_images"] == [init],
+          "include_init_images puts init_images into the answer")
     other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [png_base64(100, 60, gradient)], "resize_mode": 1})
-    check(other.status == 200, f"another size is cropped: {other.status} {other.body[:200]}")
+    check(other.status == 200,
+          f"resize_mode 1 crops a picture of another size: {other.status} {other.body[:200]}")
     for mask in (None, png_base64(100, 60, left_half(100))):
         other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [png_base64(100, 60, gradient)], "resize_mode": 2,
                                               "mask": mask, "inpaint_full_res": False})
@@ -288,7 +295,7 @@ def errors(d):
     for path in ("txt2img", "img2img"):
         r = post(d, f"/sdapi/v1/{path}", SMALL, {"Idempotency-Key": "a"})
         check((r.status, r.json()["detail"][0]["loc"]) == (422, ["header", "Idempotency-Key"]),
-              f"a key is not ignored: {r.status} {r.body[:200]}")
+              f"an Idempotency-Key is refused: {r.status} {r.body[:200]}")
     r = post(d, "/sdapi/v1/png-info", {"image": base64.b64encode(b"GIF89a").decode()})
     check((r.status, r.json()["detail"]) == (400, "Invalid encoded image"), f"{r.status} {r.body}")
     r = post(d, "/sdapi/v1/png-info", {})
@@ -302,15 +309,18 @@ def options(d):
     check(before["samples_format"] == "png" and before["CLIP_stop_at_last_layers"] == 1 and
           before["sd_model_checkpoint"] == d.get("/sdapi/v1/sd-models").json()[0]["title"], f"{before}")
     r = post(d, "/sdapi/v1/options", before)
-    check((r.status, r.body) == (200, b"null"), f"what was read may be sent back: {r.status} {r.body}")
+    check((r.status, r.body) == (200, b"null"),
+          f"the options as read are accepted as written: {r.status} {r.body}")
     r = post(d, "/sdapi/v1/options", {"samples_format": "webp", "CLIP_stop_at_last_layers": 2, "outdir_samples": "x"})
     check(r.status == 200, f"{r.status} {r.body}")
     a = txt2img(d, {}).json()
     check(base64.b64decode(a["images"][0])[:4] == b"RIFF" and json.loads(a["info"])["clip_skip"] == 2,
-          "options hold for requests")
+          "written options apply to later requests")
     a = txt2img(d, {"override_settings": {"samples_format": "png"}}).json()
-    check(base64.b64decode(a["images"][0])[:4] == b"\x89PNG", "override_settings hold for one")
-    check(d.get("/sdapi/v1/options").json()["samples_format"] == "webp", "and for no other")
+    check(base64.b64decode(a["images"][0])[:4] == b"\x89PNG",
+          "override_settings apply to their request")
+    check(d.get("/sdapi/v1/options").json()["samples_format"] == "webp",
+          "override_settings do not change the options")
     r = post(d, "/sdapi/v1/options", {"sd_model_checkpoint": "nothing", "samples_format": "png"})
     check(r.status == 404 and "nothing" in r.json()["detail"], f"no such checkpoint: {r.status} {r.body}")
     for body in ({"sd_model_checkpoint": 1}, {"samples_format": "gif"}, {"eta_noise_seed_delta": 31337},
@@ -318,26 +328,33 @@ def options(d):
         r = post(d, "/sdapi/v1/options", body)
         name = next(iter(body))
         check((r.status, r.json()["detail"][0]["loc"]) == (422, ["body", name]), f"{body}: {r.status} {r.body}")
-    check(d.get("/sdapi/v1/options").json()["samples_format"] == "webp", "a refusal changes nothing")
+    check(d.get("/sdapi/v1/options").json()["samples_format"] == "webp",
+          "refused options are not changed")
     kept = {"send_seed": False, "samples_filename_pattern": "[seed]", "upcast_attn": True, "sd_vae": "x.pt",
             "cross_attention_optimization": "xformers"}
-    check(post(d, "/sdapi/v1/options", kept).status == 200, "what changes no picture is kept")
+    check(post(d, "/sdapi/v1/options", kept).status == 200,
+          "options without an effect on pictures are accepted")
     now = d.get("/sdapi/v1/options").json()
-    check({name: now[name] for name in kept} == kept, f"and given back: {now}")
-    check("x.pt" in json.loads(txt2img(d, {}).json()["info"])["comments"][0], "a VAE that is not there")
-    check(post(d, "/sdapi/v1/options", before).status == 200, "back again")
-    check(d.get("/sdapi/v1/options").json() == before, "all of it")
+    check({name: now[name] for name in kept} == kept,
+          f"options without an effect on pictures are returned: {now}")
+    check("x.pt" in json.loads(txt2img(d, {}).json()["info"])["comments"][0],
+          "a comment names the VAE that does not exist")
+    check(post(d, "/sdapi/v1/options", before).status == 200,
+          "the first options are accepted again")
+    check(d.get("/sdapi/v1/options").json() == before, "all options are as at the beginning")
     title = before["sd_model_checkpoint"]
     for name in (title + ".safetensors", title + " [0123456789]", title + ".ckpt [0123456789]"):
         r = post(d, "/sdapi/v1/options", {"sd_model_checkpoint": name})
         check((r.status, r.body) == (200, b"null"), f"{name}: {r.status} {r.body}")
         r = txt2img(d, {"override_settings": {"sd_model_checkpoint": name}})
         check(r.status == 200, f"{name}: {r.status} {r.body[:200]}")
-    check(d.get("/sdapi/v1/options").json()["sd_model_checkpoint"] == title, "the same checkpoint")
+    check(d.get("/sdapi/v1/options").json()["sd_model_checkpoint"] == title,
+          "the current checkpoint is the same")
 
 
 def goes_on(d):
-    """Where AUTOMATIC1111 goes on without a thing, so does the daemon, and says so."""
+    """Where AUTOMATIC1111 leaves out or changes a value instead of refusing it, the daemon does the
+    same and says so."""
     a = txt2img(d, {"prompt": "a cat <lora:nope:1>", "styles": ["string"], "width": 100, "restore_faces": True,
                     "override_settings": {"sd_vae": "vae-ft-mse.safetensors"}}).json()
     info = json.loads(a["info"])
@@ -347,8 +364,10 @@ def goes_on(d):
         "<lora:nope>", "string", "100 is rounded down to 96", "restore_faces", "vae-ft-mse")), comments)
     check(info["width"] == 96 and a["parameters"]["width"] == 100, f"{info}")
     plain = txt2img(d, {"prompt": "a cat ", "width": 96, "seed": info["seed"]}).json()
-    check(pixels(plain["images"][0]) == pixels(a["images"][0]), "drawn as without them")
-    check("comments" not in json.loads(plain["info"]), "which has no comments")
+    check(pixels(plain["images"][0]) == pixels(a["images"][0]),
+          "fields with a comment do not change the picture")
+    check("comments" not in json.loads(plain["info"]),
+          "a request without such fields has no comments")
 
 
 def stubs(d):
@@ -375,12 +394,13 @@ def extras(d):
     check(size_of(r.json()["image"]) == (120, 80), f"{size_of(r.json()['image'])}")
     check(r.json()["html_info"] == "<p>Postprocess upscale by: 4.0, Postprocess upscaler: Lanczos</p>", f"{r.json()}")
     r = post(d, single, {"image": "data:image/png;base64," + picture})
-    check(size_of(r.json()["image"]) == (30, 20) and r.json()["html_info"] == "<p></p>", "None is the default")
+    check(size_of(r.json()["image"]) == (30, 20) and r.json()["html_info"] == "<p></p>",
+          "the default upscaler is None")
     r = post(d, single, {"image": drawn, "resize_mode": 1, "upscaling_resize_w": 100, "upscaling_resize_h": 50,
                          "upscaler_1": "Nearest", "upscaler_2": "Lanczos", "extras_upscaler_2_visibility": 0.5})
     check(size_of(r.json()["image"]) == (100, 50), f"{r.json()['html_info']}")
     told = [post(d, "/sdapi/v1/png-info", {"image": image}).json()["info"] for image in (drawn, r.json()["image"])]
-    check(told[0] and told[0] == told[1], f"the infotext stays: {told}")
+    check(told[0] and told[0] == told[1], f"the upscaled picture keeps its infotext: {told}")
     r = post(d, batch, {"imageList": [{"data": picture, "name": "a.png"}, {"data": drawn, "name": "b.png"}],
                         "upscaler_1": "Nearest"})
     check(r.status == 200 and [size_of(i) for i in r.json()["images"]] == [(56, 40), (128, 128)], f"{r.body[:200]}")
@@ -408,7 +428,7 @@ def curl(d):
     url = f"http://{d.host}:{d.port}/sdapi/v1/interrupt"
     ran = subprocess.run(["curl", "-s", "-X", "POST", url], capture_output=True, text=True)
     check(ran.stdout == "{}", f"curl -X POST: {ran.stdout} {ran.stderr}")
-    check(post(d, "/sdapi/v1/interrupt", {}).json() == {}, "and with an empty object")
+    check(post(d, "/sdapi/v1/interrupt", {}).json() == {}, "interrupt accepts an empty object")
 
 
 IDLE = {"skipped": False, "interrupted": False, "stopping_generation": False, "job": "", "job_count": 0,
@@ -419,7 +439,8 @@ def progress_and_interrupt(executable):
     with Daemon(executable, "fake,step_ms=50") as d:
         check(d.get("/sdapi/v1/progress").json() == {
             "progress": 0, "eta_relative": 0, "state": IDLE, "current_image": None, "textinfo": None,
-            "current_task": None}, f"idle: {d.get('/sdapi/v1/progress').body}")
+            "current_task": None},
+              f"the progress of an idle daemon: {d.get('/sdapi/v1/progress').body}")
         answers = {}
 
         def ask(name, fields):
@@ -428,40 +449,49 @@ def progress_and_interrupt(executable):
         slow.start()
         seen = []
         check(wait_until(lambda: seen.append(d.get("/sdapi/v1/progress?skip_current_image=true&_=1").json()) or
-                         seen[-1]["state"]["sampling_step"] >= 2), f"it is under way: {seen[-1]}")
+                         seen[-1]["state"]["sampling_step"] >= 2),
+              f"the drawing makes steps: {seen[-1]}")
         p = seen[-1]
         check(0.01 < p["progress"] < 1 and p["state"]["job_count"] == 1 and p["state"]["sampling_steps"] == 300,
               f"{p}")
         check(abs(p["progress"] - 0.01 - p["state"]["sampling_step"] / 300) < 1e-9, f"{p}")
         check(p["current_task"] == "task(slow)" and p["current_image"] is None, f"{p}")
-        check(all(s["progress"] >= 0.01 for s in seen if s["state"]["job_count"]), "it begins at 0.01")
+        check(all(s["progress"] >= 0.01 for s in seen if s["state"]["job_count"]),
+              "progress begins at 0.01")
         waits = threading.Thread(target=ask, args=("other", {"steps": 300, "force_task_id": "task(other)"}))
         waits.start()
         check(wait_until(lambda: d.get("/sdapi/v1/progress?task_id=task%28other%29").json()["current_task"] ==
-                         "task(other)"), "one by its id")
+                         "task(other)"), "?task_id= shows the progress of that task")
         r = post(d, "/internal/progress", {"id_task": "task(slow)", "id_live_preview": -1, "live_preview": True}).json()
         check(r["active"] and not r["queued"] and not r["completed"] and 0 < r["progress"] < 1, f"{r}")
         check(set(r) == {"active", "queued", "completed", "progress", "eta", "live_preview", "id_live_preview",
                          "textinfo"}, f"{set(r)}")
-        check(post(d, "/sdapi/v1/interrupt?task_id=task(other)").json() == {}, "one interrupted by its id")
+        check(post(d, "/sdapi/v1/interrupt?task_id=task(other)").json() == {},
+              "?task_id= interrupts that task")
         waits.join()
         check(answers["other"].status == 499 and "detail" in answers["other"].json(),
               f"{answers['other'].status} {answers['other'].body}")
-        check(post(d, "/internal/progress", {"id_task": "task(other)"}).json()["completed"], "it has ended")
-        check(d.get("/sdapi/v1/progress").json()["current_task"] == "task(slow)", "the other goes on")
-        check(post(d, "/sdapi/v1/skip").json() == {}, "skip ends the oldest")
+        check(post(d, "/internal/progress", {"id_task": "task(other)"}).json()["completed"],
+              "/internal/progress shows the interrupted task as completed")
+        check(d.get("/sdapi/v1/progress").json()["current_task"] == "task(slow)",
+              "the other task is still drawn")
+        check(post(d, "/sdapi/v1/skip").json() == {}, "skip is accepted")
         slow.join()
         check(answers["slow"].status == 499, f"{answers['slow'].status}")
-        check(wait_until(lambda: d.get("/sdapi/v1/progress").json()["state"]["job_count"] == 0), "idle again")
-        check(d.get("/internal/pending-tasks").json() == {"size": 0, "tasks": []}, "nothing waits")
+        check(wait_until(lambda: d.get("/sdapi/v1/progress").json()["state"]["job_count"] == 0),
+              "the daemon becomes idle")
+        check(d.get("/internal/pending-tasks").json() == {"size": 0, "tasks": []},
+              "no task is pending")
         # This API neither shows nor interrupts a native request.
         native = threading.Thread(target=lambda: answers.update(native=d.generate({"prompt": "x"})))
         native.start()
         time.sleep(0.2)
-        check(d.get("/sdapi/v1/progress").json()["state"]["job_count"] == 0, "a native request is not shown")
+        check(d.get("/sdapi/v1/progress").json()["state"]["job_count"] == 0,
+              "a native request is not shown by /sdapi/v1/progress")
         post(d, "/sdapi/v1/interrupt")
         native.join()
-        check(answers["native"].status == 200, "nor interrupted")
+        check(answers["native"].status == 200,
+              "a native request is not interrupted by /sdapi/v1/interrupt")
 
 
 def large_pictures_that_wait(executable):
@@ -480,13 +510,14 @@ def large_pictures_that_wait(executable):
         threads = [threading.Thread(target=ask) for _ in range(5)]
         for thread in threads:
             thread.start()
-        check(wait_until(lambda: answers, 60), "one of five is answered")
+        check(wait_until(lambda: answers, 60), "one of five large requests is answered at once")
         r = answers[0]
         check(r.status == 429 and "of 256 MiB" in r.json()["detail"] and "64 MiB" in r.json()["detail"] and
               int(r.headers["retry-after"]) >= 1, f"{r.status} {r.body[:300]} {r.headers}")
-        check(len(answers) == 1, f"and only one: {[a.status for a in answers]}")
+        check(len(answers) == 1, f"only one of the five is refused: {[a.status for a in answers]}")
         post(d, "/sdapi/v1/skip")
-        check(wait_until(lambda: len(answers) == 2) and answers[1].status == 499, "one of four is ended")
+        check(wait_until(lambda: len(answers) == 2) and answers[1].status == 499,
+              "an interrupt ends one of the other four")
 
         def ask_until_taken():
             """Repeats until accepted: the memory may be released shortly after the answer."""
@@ -498,7 +529,8 @@ def large_pictures_that_wait(executable):
         while any(t.is_alive() for t in [*threads, again]):
             post(d, "/sdapi/v1/skip")
             time.sleep(0.05)
-        check([a.status for a in answers] == [429] + [499] * 5, f"all but the fifth: {[a.status for a in answers]}")
+        check([a.status for a in answers] == [429] + [499] * 5,
+              f"all requests but the refused one are interrupted: {[a.status for a in answers]}")
 
 
 def callers(executable):
@@ -512,19 +544,22 @@ def callers(executable):
             r = d.get("/sdapi/v1/options")
             check(r.status == 401 and isinstance(r.json()["detail"], str), f"{r.status} {r.body}")
             check(r.headers.get("www-authenticate", "").startswith("Basic"), f"{r.headers}")
-            check(d.get("/sdapi/v1/options", bob).status == 200, "a key is a password")
+            check(d.get("/sdapi/v1/options", bob).status == 200,
+                  "an API key is accepted as a password")
             ended = []
             thread = threading.Thread(target=lambda: ended.append(txt2img(d, {"steps": 150}, alice)))
             thread.start()
 
             def jobs(who):
                 return d.get("/sdapi/v1/progress", who).json()["state"]["job_count"]
-            check(wait_until(lambda: jobs(alice) == 1), "alice sees hers")
-            check(jobs(bob) == 0, "bob does not")
-            check(post(d, "/sdapi/v1/interrupt", None, bob).status == 200, "bob interrupts")
+            check(wait_until(lambda: jobs(alice) == 1), "alice sees her own task")
+            check(jobs(bob) == 0, "bob does not see alice's task")
+            check(post(d, "/sdapi/v1/interrupt", None, bob).status == 200,
+                  "bob's interrupt is accepted")
             time.sleep(0.2)
-            check(jobs(alice) == 1 and not ended, "what is not his goes on")
-            check(post(d, "/sdapi/v1/interrupt", None, alice).status == 200, "alice interrupts")
+            check(jobs(alice) == 1 and not ended, "bob's interrupt does not end alice's task")
+            check(post(d, "/sdapi/v1/interrupt", None, alice).status == 200,
+                  "alice's interrupt is accepted")
             thread.join()
             check(ended[0].status == 499, f"{ended[0].status}")
 

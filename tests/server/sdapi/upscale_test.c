@@ -79,7 +79,8 @@ static void pictures_are_pillows(void) {
         if (rows[i].digest)
             check_picture(&out, rows[i].width, rows[i].height, rows[i].digest);
         else
-            CHECK(memcmp(out.pixels, noise.pixels, 3 * 61 * 47) == 0, "None changes nothing");
+            CHECK(memcmp(out.pixels, noise.pixels, 3 * 61 * 47) == 0,
+                "the upscaler None changes the picture");
         char *text = sdapi_upscale_text(&rows[i].upscale);
         if (rows[i].text)
             CHECK_STRING(text, rows[i].text);
@@ -134,7 +135,7 @@ static void fill_is_pillows(void) {
     struct error err = { 0 };
     CHECK(picture_create(400, 1, 1, &thin, &err) &&
               picture_resize_to_fill(&thin, 64, 64, &out, &err) && out.height == 64,
-        "a picture that would become less than a pixel high");
+        "a picture that would be less than a pixel high is not filled up to the size");
     picture_finish(&thin);
     picture_finish(&out);
     printf("%zu filled pictures: Pillow's bytes\n", sizeof(rows) / sizeof(rows[0]));
@@ -151,7 +152,7 @@ static void sizes_have_limits(void) {
         struct picture out = { 0 };
         struct error err = { 0 };
         CHECK(!sdapi_upscale_picture(&wrong[i], &noise, &out, &err) && err.code == ERROR_INVALID,
-            "row %zu is taken", i);
+            "row %zu is accepted", i);
         const char *param = err.param;
         CHECK_STRING(param, wrong[i].to_size ? "upscaling_resize_w" : "upscaling_resize");
     }

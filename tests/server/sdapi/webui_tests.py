@@ -1,6 +1,6 @@
-"""What AUTOMATIC1111's own API tests ask of it (test/ of its repository at 1.10): the same requests, sent to this
-daemon, with the same demands. Left out are those of hires fix, of scripts and of captioning models, which are not here.
-usage: webui_tests.py EXECUTABLE"""
+"""Sends this daemon the requests of AUTOMATIC1111's own API tests (test/ of its repository at 1.10)
+and expects the answers that those tests expect. Left out are the tests of hires fix, scripts and
+captioning models, which latentd does not have. usage: webui_tests.py EXECUTABLE"""
 import base64
 import json
 import sys
@@ -70,7 +70,8 @@ def main(executable):
                   "image": picture}
         r = post(d, "extra-single-image", extras)
         check(r.status == 200, f"extra-single-image: {r.status} {r.body[:300]}")
-        check(base64.b64decode(r.json()["image"])[16:24] == bytes((0, 0, 0, 128)) * 2, "twice as large")
+        check(base64.b64decode(r.json()["image"])[16:24] == bytes((0, 0, 0, 128)) * 2,
+              "extra-single-image doubles the picture's size")
         r = post(d, "png-info", {"image": picture})
         check(r.status == 200 and "example prompt" in r.json()["info"], f"png-info: {r.status} {r.body[:300]}")
         options = d.get("/sdapi/v1/options")
@@ -78,7 +79,8 @@ def main(executable):
         before = options.json()["send_seed"]
         r = post(d, "options", {"send_seed": not before})
         check(r.status == 200, f"options are written: {r.status} {r.body[:300]}")
-        check(d.get("/sdapi/v1/options").json()["send_seed"] is not before, "and kept")
+        check(d.get("/sdapi/v1/options").json()["send_seed"] is not before,
+              "the written option is kept")
         for name in LISTS:
             check(d.get(f"/sdapi/v1/{name}").status == 200, name)
         print(f"compared: {len(VARIATIONS) + len(PICTURES)} drawings, {len(LISTS)} lists, extras, png-info and options")

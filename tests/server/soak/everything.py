@@ -74,7 +74,7 @@ class Truth:
                             kept[model, index, file] = image["b64_latent"] if output == "latent" else pixels(
                                 base64.b64decode(image["b64_json"]))
         for kept in (self.latents, self.pictures):
-            check(len(set(kept.values())) == len(kept), "each draws its own picture")
+            check(len(set(kept.values())) == len(kept), "no two requests draw the same picture")
 
 
 class Everything:
@@ -276,13 +276,15 @@ class Everything:
         before."""
         for name in reversed(MODELS):
             self.d.request("PUT", "/model", json.dumps({"name": name}), JSON)
-            check(wait_until(self.switch_is_over, 60), f"{name} comes: {self.d.get('/models').body}")
-        check(self.d.generate(REQUESTS[0]).status == 200, "and draws")
+            check(wait_until(self.switch_is_over, 60),
+                  f"the switch to {name} ends: {self.d.get('/models').body}")
+        check(self.d.generate(REQUESTS[0]).status == 200, "the new checkpoint draws")
 
     def measure(self):
         self.go.clear()
         quiet = wait_until(lambda: self.busy == 0 and self.d.depth() == 0, 300)
-        check(quiet, f"all comes to an end: {self.busy} are still at it, {self.d.get('/info').json()['queue']}")
+        check(quiet,
+              f"all clients and the queue come to an end: {self.busy} clients work, {self.d.get('/info').json()['queue']}")
         self.settle()
         time.sleep(2)  # until leftover connections are closed
         metrics = self.d.get("/metrics").body.decode()
@@ -332,9 +334,12 @@ def main():
             check(False, f"{what}: {wrong}")
         for what in ("drawn", "followed", "jobs", "swapped", "switched", "trained", "left", "garbage", "trickled"):
             check(e.counts.get(what, 0) > 0, f"{what} happened")
-        check(measured[-1][0] <= measured[1][0] + GROWTH_MAX_KB, f"memory is flat: {[m[0] for m in measured]} KiB")
-        check(max(m[1] for m in measured[1:]) <= measured[1][1], f"threads: {[m[1] for m in measured]}")
-        check(max(m[2] for m in measured[1:]) <= measured[1][2] + 1, f"open files: {[m[2] for m in measured]}")
+        check(measured[-1][0] <= measured[1][0] + GROWTH_MAX_KB,
+              f"memory does not grow: {[m[0] for m in measured]} KiB")
+        check(max(m[1] for m in measured[1:]) <= measured[1][1],
+              f"the number of threads does not grow: {[m[1] for m in measured]}")
+        check(max(m[2] for m in measured[1:]) <= measured[1][2] + 1,
+              f"the number of open files does not grow: {[m[2] for m in measured]}")
     shutil.rmtree(root)
     done()
 

@@ -95,17 +95,19 @@ def sent_listed_and_removed(d):
                   told["captions"]["pictures_with_several"] == 1, f"{told}")
             check(d.files() == wanted, f"{d.files()}")
             with open(d.folder + "/cats/a.jpg", "rb") as f:
-                check(f.read() == TURNED, "as it was sent")
-            check(d.get("/datasets").json() == {"datasets": ["cats"]}, "it is listed")
-            check(d.get("/datasets/cats").json() == told, "GET says the same")
-            check(d.request("DELETE", "/datasets/cats").status == 204, "removed")
+                check(f.read() == TURNED, "the stored file is the one that was sent")
+            check(d.get("/datasets").json() == {"datasets": ["cats"]}, "the data set is listed")
+            check(d.get("/datasets/cats").json() == told,
+                  "GET /datasets/NAME answers what PUT answered")
+            check(d.request("DELETE", "/datasets/cats").status == 204, "the data set is deleted")
             check(d.files() == [] and d.get("/datasets").json() == {"datasets": []}, f"{d.files()}")
     refused(d.get("/datasets/cats"), 404, "no data set cats", "what was removed")
     refused(d.request("DELETE", "/datasets/cats"), 404, "no data set cats", "removing it again")
 
 
 def a_name_that_is_taken(d):
-    check(d.put("dogs", tar(("a.png", RGB), ("a.txt", b"a dog"))).status == 201, "sent")
+    check(d.put("dogs", tar(("a.png", RGB), ("a.txt", b"a dog"))).status == 201,
+          "the data set is uploaded")
     refused(d.put("dogs", tar(("b.png", RGB))), 409, "there is a data set dogs already", "a taken name")
     os.symlink("dogs", d.folder + "/linked")
     refused(d.put("linked", tar(("b.png", RGB))), 409, "a data set linked already", "a taken link")
@@ -113,11 +115,11 @@ def a_name_that_is_taken(d):
     with open(d.folder + "/file", "w") as f:
         f.write("x")
     refused(d.put("file", tar(("b.png", RGB))), 409, "a data set file already", "a file's name")
-    check(d.get("/datasets").json() == {"datasets": ["dogs", "linked"]}, "folders alone are listed")
+    check(d.get("/datasets").json() == {"datasets": ["dogs", "linked"]}, "only folders are listed")
     os.remove(d.folder + "/file")
     os.remove(d.folder + "/linked")
     check(d.files() == ["dogs", "dogs/a.png", "dogs/a.txt"], f"{d.files()}")
-    check(d.request("DELETE", "/datasets/dogs").status == 204, "removed")
+    check(d.request("DELETE", "/datasets/dogs").status == 204, "the data set is deleted")
 
 
 def names_that_are_none(d):
@@ -171,8 +173,8 @@ def archives_that_are_refused(d):
              "../a.png leads out"),
             ("captions in Latin-1", tar(("a.png", RGB), ("a.txt", b"caf\xe9")), 400, "not UTF-8")):
         refused(d.put("set", data), status, words, what)
-        check(d.files() == [], f"{what} leaves {d.files()}")
-    check(not os.path.exists(outside), "nothing is outside")
+        check(d.files() == [], f"{what}: no files are left: {d.files()}")
+    check(not os.path.exists(outside), "no file is written outside the folder")
     refused(d.put("set", bytes(1000001)), 413, "1000000", "a body too large")
     refused(d.put("set", tar(("a.png", RGB)), {"Content-Type": "application/zip"}), 415, "", "a zip")
     check(d.files() == [], f"{d.files()}")
@@ -204,7 +206,7 @@ def broken_pictures_are_told(d):
     check(r.status == 201 and told["pictures"] == 1 and told["broken"] == 1 and
           told["broken_pictures"][0]["path"] == "b.png" and told["passed_over_names"] == ["c.gif"] and
           told["captions"]["missing_names"] == ["a.png"], f"{r.status} {told}")
-    check(d.request("DELETE", "/datasets/mixed").status == 204, "removed")
+    check(d.request("DELETE", "/datasets/mixed").status == 204, "the data set is deleted")
 
 
 def in_chunks(d):
@@ -216,7 +218,7 @@ def in_chunks(d):
     check([r.status for r in responses] == [201] and responses[0].json()["samples"] == 10,
           f"{[r.body for r in responses]}")
     check(d.files() == ["chunks", "chunks/10_a cat", "chunks/10_a cat/a.png"], f"{d.files()}")
-    check(d.request("DELETE", "/datasets/chunks").status == 204, "removed")
+    check(d.request("DELETE", "/datasets/chunks").status == 204, "the data set is deleted")
 
 
 def one_that_leaves_half_way(d):
@@ -225,8 +227,9 @@ def one_that_leaves_half_way(d):
     with d.connect() as s:
         s.sendall(b"PUT /datasets/half HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) +
                   data[:5000])
-        check(wait_until(lambda: d.open_files() > before), "it began")
-    check(wait_until(lambda: d.open_files() <= before), "its file is closed")
+        check(wait_until(lambda: d.open_files() > before), "the upload has begun")
+    check(wait_until(lambda: d.open_files() <= before),
+          "the daemon closes the files of an upload whose client left")
     check(d.files() == [], f"{d.files()}")
 
 

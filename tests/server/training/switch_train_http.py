@@ -35,7 +35,8 @@ def numbers(d, id):
 def switch(d, name):
     r = d.request("PUT", "/model", json.dumps({"name": name}), JSON)
     check(r.status == 202, f"{r.status} {r.body[:300]}")
-    check(wait_until(lambda: d.get("/models").json()["current"] == name, 60), f"{name} comes")
+    check(wait_until(lambda: d.get("/models").json()["current"] == name, 60),
+          f"the daemon switches to {name}")
 
 
 def limited(d, room):
@@ -52,12 +53,13 @@ def a_job_keeps_the_model_that_would_have_to_go(d):
     if d.is_sanitized():
         return print("not limited: AddressSanitizer gives no memory back, and takes terabytes of addresses")
     id = d.start(max_train_steps=4000)
-    check(running(d, id), f"it trains: {d.job(id)}")
+    check(running(d, id), f"the job is training: {d.job(id)}")
     limited(d, 16 << 20)
     r = d.request("PUT", "/model", '{"name": "merged"}', JSON)
     limited(d, 1 << 32)
     check(r.status == 409 and "the training job stripes" in r.error()["message"], f"{r.status} {r.body[:300]}")
-    check(d.get("/health/ready").status == 200 and d.job(id)["state"] == "running", "and nothing happened")
+    check(d.get("/health/ready").status == 200 and d.job(id)["state"] == "running",
+          "a refused switch leaves the daemon ready and the job running")
     d.request("POST", f"/jobs/{id}/cancel")
     d.wait(id, "cancelled")
 
@@ -65,20 +67,24 @@ def a_job_keeps_the_model_that_would_have_to_go(d):
 prepare()
 with Trainer("--model-root", models, model=models + "/plain") as d:
     first, second = d.start(), d.start(name="second")
-    check(running(d, first), "the first trains")
-    check(d.job(second)["request"]["model"] == "plain", "what it was accepted for is written down")
+    check(running(d, first), "the first job is training")
+    check(d.job(second)["request"]["model"] == "plain",
+          "a job's request names the checkpoint of its acceptance")
     switch(d, "merged")
     third = d.start(name="third")
-    check(d.job(third)["request"]["model"] == "merged", "and what a later one was")
+    check(d.job(third)["request"]["model"] == "merged",
+          "a later job's request names the new checkpoint")
     fourth = d.start(name="fourth", model="plain")
     r = d.train(name="fifth", model="nothing")
     check(r.status == 400 and r.error()["param"] == "model" and "GET /models" in r.error()["message"], f"{r.body}")
     for id in (first, second, third, fourth):
         d.wait(id, seconds=200)
     told = [numbers(d, id) for id in (first, second, third, fourth)]
-    check(told[0] == told[1] == told[3], "trained on the one: running, waiting, and by name")
-    check(told[2] != told[0], "and on the other")
-    check(wait_until(lambda: "the model plain is unloaded" in d.read_log(), 20), "let go when its job is done")
+    check(told[0] == told[1] == told[3],
+          "jobs that ran, waited or named the first checkpoint trained on it")
+    check(told[2] != told[0], "the later job trained on the other checkpoint")
+    check(wait_until(lambda: "the model plain is unloaded" in d.read_log(), 20),
+          "the first checkpoint is unloaded when its last job is done")
 with Trainer("--model-root", models, model=models + "/plain") as d:
     a_job_keeps_the_model_that_would_have_to_go(d)
 shutil.rmtree(root)

@@ -39,13 +39,13 @@ def trained_by_a_daemon_that_was_killed(name, fields, kind):
     with d:
         before = d.picture()
         id = d.start(**PLAIN | fields | {"name": name, "dropout": None})
-        check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "it is under way")
+        check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "the job has made six steps")
         d.kill()
     with Trainer(state=d.state) as d:
         d.wait(id)
         listed = next(lora for lora in d.get("/loras").json()["loras"] if lora["name"] == name)
         check(kind in listed["kinds"], f"{name} is listed as {kind}: {listed}")
-        check(d.picture() == before, "without it the daemon draws as before")
+        check(d.picture() == before, "without the trained adapter the daemon draws as before")
         check(d.picture(loras=[{"name": name, "weight": 1}]) != before, f"{name} changes what is drawn")
         return d.file(id, name)
 
@@ -56,7 +56,7 @@ try:
         alone = trained_alone(name, fields)
         killed = trained_by_a_daemon_that_was_killed(name, fields, kind)
         print(f"{name}: {len(alone)} bytes")
-        check(killed == alone, f"{name}: killed and resumed, the same bytes")
+        check(killed == alone, f"{name}: a killed and resumed job writes the same bytes")
 finally:
     shutil.rmtree(root, ignore_errors=True)
 done()

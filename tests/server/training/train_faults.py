@@ -87,13 +87,14 @@ def damaged_checkpoints_are_passed_over(alone):
         os.truncate(os.path.join(out, name, "state.safetensors"), 100)
     status, log = train(out)
     check(status == 1 and "none of its 2 checkpoints can be used" in log and "checkpoint-4" in log,
-          f"all damaged: {status} {log}")
-    check(os.path.isdir(os.path.join(out, "checkpoint-4")), "and nothing is removed")
+          f"with only damaged checkpoints the command fails and names them: {status} {log}")
+    check(os.path.isdir(os.path.join(out, "checkpoint-4")), "damaged checkpoints are not removed")
 
 
 def goes_on(d, id, alone, what, name="stripes"):
     """Resumes the job; it must end with the bytes of an undisturbed job."""
-    check(d.request("POST", f"/jobs/{id}/resume").status in (200, 202), f"{what}: it can be tried again")
+    check(d.request("POST", f"/jobs/{id}/resume").status in (200, 202),
+          f"{what}: the failed job can be resumed")
     d.wait(id)
     check(d.file(id, name) == alone, f"{what}: the bytes are those of an undisturbed job")
 
@@ -103,15 +104,17 @@ def a_full_disk(alone):
         plain = d.picture()
         id = d.start()
         folder = os.path.join(d.state, "jobs", id)
-        check(wait_until(lambda: os.path.isdir(os.path.join(folder, "checkpoint-4")), 60), "its first checkpoint")
+        check(wait_until(lambda: os.path.isdir(os.path.join(folder, "checkpoint-4")), 60),
+              "the job writes its first checkpoint")
         # A file size limit that is enough for the queue and the metrics, but not for a checkpoint.
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (200000, resource.RLIM_INFINITY))
         job = d.wait(id, "failed")
         check(job["error"]["code"] == "disk_full" and "/checkpoint-" in job["error"]["message"] and
               "File too large" in job["error"]["message"], f"{job['error']}")
         print(f"a full disk at step {job['step']}: {job['error']['message']}")
-        check(not [n for n in os.listdir(folder) if n.endswith(".writing")], "nothing half written is left")
-        check(d.picture() == plain, "pictures are drawn")
+        check(not [n for n in os.listdir(folder) if n.endswith(".writing")],
+              "no half-written file is left")
+        check(d.picture() == plain, "pictures are drawn after the job failed")
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, UNLIMITED)
         goes_on(d, id, alone, "a full disk")
 
@@ -120,7 +123,8 @@ def a_folder_that_is_gone(alone):
     with Trainer() as d:
         id = d.start()
         folder = os.path.join(d.state, "jobs", id)
-        check(wait_until(lambda: os.path.isdir(os.path.join(folder, "checkpoint-4")), 60), "its first checkpoint")
+        check(wait_until(lambda: os.path.isdir(os.path.join(folder, "checkpoint-4")), 60),
+              "the job writes its first checkpoint")
         os.rename(folder, folder + ".away")
         with open(folder, "w", encoding="utf-8"):
             pass
@@ -153,9 +157,9 @@ def numbers_that_are_not_finite(_):
         job = d.wait(d.start(alpha=1e6, learning_rate=10, scale_lr=True, gradient_accumulation_steps=65536), "failed")
         message = job["error"]["message"]
         check(re.search(rf"\bstep {job['step'] + 1}: .*finite", message) and "learning_rate" in message,
-              f"the step is named: {message}")
+              f"the error names the step: {message}")
         print(f"not finite: {message}")
-        check(d.wait(d.start(name="next", max_train_steps=1))["step"] == 1, "the next job is none the worse")
+        check(d.wait(d.start(name="next", max_train_steps=1))["step"] == 1, "the next job trains")
 
 
 def data_bytes(d):
@@ -173,7 +177,7 @@ def too_little_memory(alone):
             id = d.start(name=f"memory{i}")
             job = {}
             check(wait_until(lambda: job.update(d.job(id)) or job["state"] in ("succeeded", "failed"), 60),
-                  f"{more} MiB: it ends: {job}")
+                  f"{more} MiB: the job ends: {job}")
             drawn = d.picture(loras=[])
             resource.prlimit(d.process.pid, resource.RLIMIT_DATA, UNLIMITED)
             check(drawn == plain, f"{more} MiB: pictures are drawn")
@@ -183,8 +187,10 @@ def too_little_memory(alone):
                 check(error["code"] == "out_of_memory", f"{more} MiB: {error}")
                 print(f"{more} MiB: {error['message']}")
                 goes_on(d, id, alone, f"{more} MiB", f"memory{i}")
-            check(d.file(id, f"memory{i}") == alone, f"{more} MiB: the bytes are the same")
-    check("failed" in ends and "succeeded" in ends, f"some fit and some do not: {ends}")
+            check(d.file(id, f"memory{i}") == alone,
+                  f"{more} MiB: the adapter's bytes are those of an undisturbed job")
+    check("failed" in ends and "succeeded" in ends,
+          f"some memory limits are enough and some are not: {ends}")
 
 
 try:

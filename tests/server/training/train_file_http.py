@@ -72,17 +72,19 @@ def trained_alone(checkpoint, **fields):
 
 def the_file_has_the_folders_numbers(folder, before):
     path = trained_alone(folder + ".safetensors")
-    check(os.path.basename(path) == "model.safetensors" and os.path.isfile(path), f"it says where: {path}")
+    check(os.path.basename(path) == "model.safetensors" and os.path.isfile(path),
+          f"the command prints the model's path: {path}")
     after, metadata = tensors_of(path)
     expected = renamed(trained_alone(folder))
     same = [name for name in expected if (after[name][0], after[name][2]) == (expected[name][0], expected[name][2])]
     check(len(same) == len(expected) > 900, f"{len(same)} of {len(expected)} tensors have the folder's numbers")
-    check(all(after[name][1] == before[name][1] for name in expected), "in the shapes of the file that was trained")
+    check(all(after[name][1] == before[name][1] for name in expected),
+          "the tensors have the shapes of the original file")
     moved = [name for name in expected if after[name][2] != before[name][2]]
     vae = [name for name in expected if name.startswith(FILES["vae"][1])]
     check(len(moved) == len(expected) - len(vae), f"{len(moved)} of {len(expected)} were trained, all but the VAE's")
     check(after.keys() - expected.keys() == {"global_step"} and after["global_step"] == before["global_step"],
-          f"beside them: {after.keys() - expected.keys()}")
+          f"tensors that the model does not know are kept: {after.keys() - expected.keys()}")
     check(metadata == {"modelspec.title": "small", "format": "pt"}, f"{metadata}")
     print(f"{len(same)} of {len(expected)} tensors of the file are the folder's, {len(moved)} of them trained")
     return path
@@ -93,28 +95,30 @@ def a_daemon_trains_and_serves_it(folder, alone):
     with d:
         plain = d.latents()
         id = d.start(**FULL, rank=None, dropout=None)
-        check(wait_until(lambda: d.job(id)["step"] >= 2, 150), "it is under way")
+        check(wait_until(lambda: d.job(id)["step"] >= 2, 150), "the job has made two steps")
         d.kill()
     with Trainer(state=d.state, model=folder + ".safetensors") as d:
         trained = d.wait(id)["result"]["model"]
-    check(trained == os.path.join(d.state, "jobs", id, "model.safetensors"), f"it says where: {trained}")
+    check(trained == os.path.join(d.state, "jobs", id, "model.safetensors"),
+          f"the job's result has the model's path: {trained}")
     with open(trained, "rb") as f, open(alone, "rb") as g:
-        check(f.read() == g.read(), "killed and resumed: the bytes of latentd train")
+        check(f.read() == g.read(), "the killed and resumed job writes the bytes of latentd train")
     drawn = []
     for checkpoint in trained, os.path.join(root, "alone-small", "model"):
         with Daemon(executable, checkpoint, extra=["--dtype", "f32"]) as daemon:
             answer = daemon.generate({**DRAW, "output": "latent"})
             check(answer.status == 200, f"{checkpoint} is served: {answer.status} {answer.body[:200]}")
             drawn.append(answer.json()["images"][0]["b64_latent"])
-    check(drawn[0] == drawn[1], "it draws what the folder draws")
-    check(drawn[0] != plain, "and not what it was made of")
+    check(drawn[0] == drawn[1], "the trained file draws the same as the trained folder")
+    check(drawn[0] != plain, "the trained file draws another picture than the original")
 
 
 def what_it_predicts_is_said(folder):
     path = trained_alone(folder + ".safetensors", prediction_type="v_prediction", max_train_steps=1)
-    check(tensors_of(path)[1].get("modelspec.prediction_type") == "v", "the metadata says it")
+    check(tensors_of(path)[1].get("modelspec.prediction_type") == "v",
+          "the metadata has the prediction type")
     said = subprocess.run([executable, "inspect", path], capture_output=True, text=True, check=True).stdout
-    check("v_prediction" in said, f"and so does who reads it: {said}")
+    check("v_prediction" in said, f"latentd inspect shows the prediction type: {said}")
 
 
 def as_open_clip(tensors):
@@ -161,7 +165,8 @@ def stacked_tensors_are_saved(folder, before):
     check(len(clip) == 16 and all(after[name] == expected[name] and after[name] != before[name] for name in clip),
           f"{[name for name in clip if after[name] != expected[name]]} of {clip}")
     left = [name for name in after if ".resblocks.1." in name]
-    check(len(left) == 12 and all(after[name] == before[name] for name in left), f"the last layer stays: {left}")
+    check(len(left) == 12 and all(after[name] == before[name] for name in left),
+          f"the unused last layer keeps its numbers: {left}")
     print(f"{len(clip)} tensors of OpenCLIP's layout are the folder's, 2 of them of q, k and v")
 
 

@@ -25,7 +25,7 @@ def trained_alone():
                         os.path.join(root, "sets"), "--out", out], capture_output=True, text=True)
     check(p.returncode == 0, f"latentd train: {p.stderr}")
     said = p.stdout.splitlines()[-1]
-    check(said == os.path.join(out, "model"), f"it says where: {said}")
+    check(said == os.path.join(out, "model"), f"the command prints the model's path: {said}")
     return said
 
 
@@ -62,7 +62,8 @@ def a_disk_too_small_is_foretold(d, folder):
         check(abs(model_mib - whole / 2**20) <= 1 + whole / 2**20 / 50, f"the model has {whole} bytes: {message}")
         check(checkpoints == count and all_mib >= count * (each_mib - 1), f"{count} checkpoints: {message}")
     id = d.start(**many, checkpoints_total_limit=2)
-    check(d.request("POST", f"/jobs/{id}/cancel").status in (200, 202), "two at a time fit")
+    check(d.request("POST", f"/jobs/{id}/cancel").status in (200, 202),
+          "with fewer checkpoints the job fits on the disk and is accepted")
     d.wait(id, "cancelled")
 
 
@@ -71,12 +72,13 @@ def trained_by_a_daemon_that_was_killed():
     with d:
         plain = d.picture()
         id = d.start(**FULL, rank=None, dropout=None)
-        check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "it is under way")
+        check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "the job has made six steps")
         d.kill()
     with Trainer(state=d.state) as d:
         job = d.wait(id)
-        check(job["result"]["model"] == os.path.join(d.state, "jobs", id, "model"), f"it says where: {job['result']}")
-        check(d.picture() == plain, "the daemon's own model is as it was")
+        check(job["result"]["model"] == os.path.join(d.state, "jobs", id, "model"),
+              f"the job's result has the model's path: {job['result']}")
+        check(d.picture() == plain, "training does not change the daemon's model")
         a_disk_too_small_is_foretold(d, os.path.join(d.state, "jobs", id))
     return job["result"]["model"], plain
 
@@ -86,11 +88,13 @@ try:
     alone = files(trained_alone())
     trained, plain = trained_by_a_daemon_that_was_killed()
     made = files(trained)
-    check(sorted(made) == sorted(alone) and "model_index.json" in made, f"the files: {sorted(made)}")
-    check(made == alone, "killed and resumed: the same bytes")
+    check(sorted(made) == sorted(alone) and "model_index.json" in made,
+          f"the job writes the files of latentd train: {sorted(made)}")
+    check(made == alone, "the killed and resumed job writes the same bytes")
     with Daemon(executable, trained, extra=["--dtype", "f32"]) as daemon:
         answer = daemon.generate(DRAW, {"Accept": "image/png"})
-        check(answer.status == 200 and answer.body != plain, "it is served, and draws something else")
+        check(answer.status == 200 and answer.body != plain,
+              "the trained model can be served and draws another picture")
 finally:
     shutil.rmtree(root, ignore_errors=True)
 done()

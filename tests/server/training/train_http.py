@@ -46,14 +46,18 @@ def trained_alone():
 def it_goes_back_to_a_checkpoint(alone):
     losses = losses_alone()
     status, log, adapter = train_alone(resume_from_checkpoint="checkpoint-8")
-    check(status == 0 and "checkpoint-16.aside" in log, f"gone back to step 8: {status} {log}")
-    check(adapter == alone and losses_alone() == losses, "from step 8 on: the same bytes and losses")
+    check(status == 0 and "checkpoint-16.aside" in log,
+          f"training resumes from step 8 on request: {status} {log}")
+    check(adapter == alone and losses_alone() == losses,
+          "training from step 8 on gives the same bytes and losses")
     names = sorted(n for n in os.listdir(os.path.join(root, "alone")) if n.startswith("checkpoint-"))
     check(names == ["checkpoint-12", "checkpoint-12.aside", "checkpoint-16", "checkpoint-16.aside",
-                    "checkpoint-4", "checkpoint-8"], f"what was behind it is kept aside: {names}")
+                    "checkpoint-4", "checkpoint-8"],
+          f"later checkpoints are renamed to .aside: {names}")
     status, log, _ = train_alone(resume_from_checkpoint="checkpoint-5")
     check(status == 1 and "resume_from_checkpoint: checkpoint-5 is not allowed" in log and
-          "checkpoint-4, checkpoint-8, checkpoint-12, checkpoint-16" in log, f"no such one: {log}")
+          "checkpoint-4, checkpoint-8, checkpoint-12, checkpoint-16" in log,
+          f"the error for an unknown checkpoint names the existing ones: {log}")
 
 
 def the_adapter_is_there_by_name(alone):
@@ -61,24 +65,28 @@ def the_adapter_is_there_by_name(alone):
         id = d.start()
         job = d.wait(id)
         check(job["step"] == STEPS and job["result"]["adapter"] == "stripes" and job["metrics"]["loss"] > 0,
-              f"the job says what it did: {job}")
+              f"the job has its step, result and loss: {job}")
         check(d.file(id) == alone, "the daemon's bytes are those of latentd train")
         values = read(d)
         check(values['latentd_train_jobs{state="succeeded"}'] == 1 and values['latentd_train_jobs{state="running"}'] == 0 and
               values["latentd_train_steps_total"] == values["latentd_train_step_seconds_count"] == STEPS and
               abs(values["latentd_train_loss"] - job["metrics"]["loss"]) < 1e-6,
-              f"so do the metrics: {[v for v in values.items() if 'train' in v[0]]}")
+              f"the metrics count the job and its steps: {[v for v in values.items() if 'train' in v[0]]}")
         lora = d.get("/loras/stripes").json()
-        check(lora["state"] == "loaded" and lora["unmatched"] == [], f"it is loaded: {lora}")
+        check(lora["state"] == "loaded" and lora["unmatched"] == [],
+              f"the trained adapter is loaded: {lora}")
         plain = d.latents(loras=[])
-        check(d.latents(loras=[{"name": "stripes", "weight": 1}]) != plain, "it changes the picture")
-        check(d.latents(loras=[{"name": "stripes", "weight": 0}]) == plain, "not at weight 0")
+        check(d.latents(loras=[{"name": "stripes", "weight": 1}]) != plain,
+              "the trained adapter changes the picture")
+        check(d.latents(loras=[{"name": "stripes", "weight": 0}]) == plain,
+              "at weight 0 the adapter does not change the picture")
 
 
 def decoding_threads_change_no_byte(alone):
     for threads in (1, 7):
         status, log, again = train_alone(f"threads-{threads}", dataloader_num_workers=threads)
-        check(status == 0 and again == alone, f"{threads} threads that decode: the same bytes {log}")
+        check(status == 0 and again == alone,
+              f"{threads} threads that decode pictures give the same bytes: {log}")
 
 
 # The keys of deepspeed-diffusers' cfg/default.json, except those about other programs' files.
@@ -110,15 +118,16 @@ def train_deepspeed(config, *more):
 
 def a_configuration_of_deepspeed_diffusers_is_trained():
     status, log, same = train_alone("the-same", **THE_SAME)
-    check(status == 0, f"the same job: {log}")
+    check(status == 0, f"the same job in latentd's own fields is trained: {log}")
     p = train_deepspeed(DEEPSPEED, "--name", "stripes")
     check(p.returncode == 0 and "zero_optimization has no effect: one process" in p.stderr, f"{p.stderr}")
     with open(os.path.join(root, "deepspeed", "stripes.safetensors"), "rb") as f:
-        check(f.read() == same, "its adapter is that of the same job in our words")
+        check(f.read() == same,
+              "a DeepSpeed configuration trains the same adapter as latentd's own fields")
     for config, more, words in (
             ({**DEEPSPEED, "zero": 1}, ("--name", "x"), "zero: 1 is not allowed"),
             ({**DEEPSPEED, "wandb": {"enabled": True}}, ("--name", "x"), "wandb.enabled: true is not allowed"),
-            (DEEPSPEED, (), "--name NAME stands beside --deepspeed-config"),
+            (DEEPSPEED, (), "give --name NAME with --deepspeed-config"),
             (DEEPSPEED, ("--name", "x", "--config", "job.json"), "exactly one of --config")):
         p = train_deepspeed(config, *more)
         check(p.returncode != 0 and words in p.stderr, f"{words}: {p.returncode} {p.stderr}")
@@ -131,15 +140,17 @@ def parts_drawn_once_are_kept_for_the_next_job():
         return {name for _, _, names in os.walk(os.path.join(root, where, "cache")) for name in names}
     _, _, once = train_alone("once", cache_latents=True)
     latents, texts = len(files("once")), len(files("alone"))
-    check(latents == texts + 10, f"5 pictures on two sides are kept: {latents} files, {texts} without")
+    check(latents == texts + 10,
+          f"the cache keeps the latents of 5 pictures and of their mirror images: {latents} files, {texts} without latents")
     kept = files("once")
     for name in ("metrics.jsonl", "stripes.safetensors"):
         os.remove(os.path.join(root, "once", name))
     for name in os.listdir(os.path.join(root, "once")):
         if name.startswith("checkpoint-"):
             shutil.rmtree(os.path.join(root, "once", name))
-    check(train_alone("once", cache_latents=True)[2] == once, "the same bytes from the cache")
-    check(files("once") == kept, "the same names")
+    check(train_alone("once", cache_latents=True)[2] == once,
+          "a job that uses the cache writes the same bytes")
+    check(files("once") == kept, "the second job adds no files to the cache")
 
 
 def pixels_of(file):
@@ -160,28 +171,31 @@ def missing_class_pictures_are_drawn():
     shutil.copy(os.path.join(root, "sets", "stripes", "1.png"), os.path.join(folder, "own.png"))
     with Trainer() as d:
         id = d.start(class_data_dir="houses", **prior)
-        check(wait_until(lambda: os.path.exists(os.path.join(folder, "drawn-0.png")), 60), "one is drawn")
+        check(wait_until(lambda: os.path.exists(os.path.join(folder, "drawn-0.png")), 60),
+              "a class picture is drawn")
         d.kill()
     with Trainer(state=d.state) as d:
         d.wait(id)
         check(sorted(os.listdir(folder)) == ["drawn-0.png", "drawn-1.png", "drawn-2.png", "own.png"],
-              f"three are drawn beside the one: {sorted(os.listdir(folder))}")
+              f"three class pictures are drawn beside the existing one: {sorted(os.listdir(folder))}")
         for i in range(3):
             with open(os.path.join(folder, f"drawn-{i}.png"), "rb") as f:
                 drawn = f.read()
             asked = d.generate({"prompt": "a house", "seed": JOB["seed"] + i, "width": 64, "height": 64, "loras": [],
                                 "guidance_scale": 7.5}, {"Accept": "image/png"})
-            check(pixels_of(drawn) == pixels_of(asked.body), f"picture {i} is that of POST /generate")
+            check(pixels_of(drawn) == pixels_of(asked.body),
+                  f"class picture {i} equals that of POST /generate")
         first = d.file(id)
         times = [os.stat(os.path.join(folder, name)).st_mtime_ns for name in sorted(os.listdir(folder))]
         again = d.start(name="again", class_data_dir="houses", **prior)
         d.wait(again)
-        check(d.file(again, "again") == first, "the same bytes")
+        check(d.file(again, "again") == first, "the second job trains the same bytes")
         check(times == [os.stat(os.path.join(folder, name)).st_mtime_ns for name in sorted(os.listdir(folder))],
-              "none is drawn again")
+              "existing class pictures are not drawn again")
         own = d.start(name="own", **{**prior, "num_class_images": 2})
         d.wait(own)
-        check(len(os.listdir(os.path.join(d.state, "jobs", own, "class"))) == 2, "without a folder: the job's own")
+        check(len(os.listdir(os.path.join(d.state, "jobs", own, "class"))) == 2,
+              "without a folder the class pictures are in the job's folder")
     shutil.rmtree(folder)
 
 
@@ -214,30 +228,32 @@ def a_kill_and_a_pause_change_no_byte(alone):
     d = Trainer()
     with d:
         id = d.start()
-        check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "it is under way")
+        check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "the job has made six steps")
         d.kill()
     with Trainer(state=d.state) as d:
-        check(wait_until(lambda: d.job(id)["step"] >= 8, 60), "it goes on by itself")
+        check(wait_until(lambda: d.job(id)["step"] >= 8, 60),
+              "the job resumes by itself after the restart")
         r = d.request("POST", f"/jobs/{id}/pause")
-        check(r.status in (200, 202), f"paused: {r.status} {r.body}")
+        check(r.status in (200, 202), f"pausing the job is accepted: {r.status} {r.body}")
         paused = d.wait(id, "paused")
-        check(paused["step"] < STEPS, f"in the middle: step {paused['step']}")
+        check(paused["step"] < STEPS, f"the job pauses before its last step: {paused['step']}")
         d.request("POST", f"/jobs/{id}/resume")
         job = d.wait(id)
         check(job["attempts"] == 3, f"{job['attempts']} attempts")
-        check(d.file(id) == alone, "killed, paused and resumed: the same bytes")
+        check(d.file(id) == alone, "a killed, paused and resumed job writes the same bytes")
 
 
 def a_stopped_daemon_keeps_the_step(alone):
     d = Trainer()
     with d:
         id = d.start(checkpointing_steps=0)
-        check(wait_until(lambda: d.job(id)["step"] >= 5, 60), "it is under way")
+        check(wait_until(lambda: d.job(id)["step"] >= 5, 60), "the job has made five steps")
     kept = sorted(os.listdir(os.path.join(d.state, "jobs", id)))
-    check(any(name.startswith("checkpoint-") for name in kept), f"SIGTERM keeps what was done: {kept}")
+    check(any(name.startswith("checkpoint-") for name in kept),
+          f"SIGTERM writes a checkpoint: {kept}")
     with Trainer(state=d.state) as d:
         d.wait(id)
-        check(d.file(id) == alone, "stopped and started: the same bytes")
+        check(d.file(id) == alone, "a job that was stopped by SIGTERM writes the same bytes")
 
 
 def wrong_jobs_have_their_own_errors():
@@ -269,11 +285,13 @@ def wrong_jobs_have_their_own_errors():
             error = r.json().get("error", {})
             check(r.status == status and (not param or error.get("param") == param) and
                   words in error.get("message", ""), f"{fields}: {r.status} {r.body[:300]}")
-        check(d.get("/jobs").json()["jobs"] == [], "none was started")
-        check(d.get("/health").status == 200 and d.picture(), "the daemon draws on")
+        check(d.get("/jobs").json()["jobs"] == [], "no refused job is stored")
+        check(d.get("/health").status == 200 and d.picture(),
+              "the daemon answers and draws after the refusals")
     with Daemon(executable, model, extra=["--state-dir", tempfile.mkdtemp(dir=root)]) as d:
         r = d.request("POST", "/train", json.dumps(JOB), {"Content-Type": "application/json"})
-        check(r.status == 501 and "--dataset-root" in r.error()["message"], f"no root: {r.body}")
+        check(r.status == 501 and "--dataset-root" in r.error()["message"],
+              f"without --dataset-root the error names the option: {r.body}")
 
 
 try:

@@ -31,7 +31,7 @@ def undisturbed():
     with Trainer() as d:
         began = time.monotonic()
         id = d.start(**JOB)
-        check(wait_until(lambda: d.job(id)["step"] > 0, 60), "it begins")
+        check(wait_until(lambda: d.job(id)["step"] > 0, 60), "the job begins")
         start_s = time.monotonic() - began
         d.wait(id, seconds=3600)
         return d.file(id), losses(d, id), time.monotonic() - began, start_s
@@ -52,12 +52,13 @@ def kill(d, id, moment, start_s, step_s):
     if step is None:
         time.sleep(share * start_s)
     else:
-        check(wait_until(lambda: d.job(id)["step"] >= step, 600), f"it gets to step {step}")
+        check(wait_until(lambda: d.job(id)["step"] >= step, 600), f"the job reaches step {step}")
         time.sleep(share * step_s)
     job = d.job(id)
     d.process.kill()
     d.process.wait(20)
-    check(job["state"] in ("queued", "running"), f"it is not done at step {job['step']}: {job['state']}")
+    check(job["state"] in ("queued", "running"),
+          f"the job has not ended at step {job['step']}: {job['state']}")
     return job["step"]
 
 
@@ -85,7 +86,7 @@ def main():
     with d:
         job = d.wait(id, seconds=3600)
         check(d.file(id) == adapter, "the adapter has the bytes of an undisturbed run")
-        check(losses(d, id) == lines, "and its metrics are the same")
+        check(losses(d, id) == lines, "the job's metrics are those of an undisturbed run")
         print(f"{len(steps)} kills, at steps {steps}; {half_written} of them in a checkpoint that was being "
               f"written; given up and resumed {given_up} times; {job['attempts']} attempts, {job['step']} steps, "
               f"{len(adapter)} bytes equal")

@@ -293,7 +293,8 @@ class Messages:
         check(words in message, f"{what}: {words!r} is not in {error}")
         if param:
             check(error.get("param") == param and param in message and error.get("value") and
-                  error.get("allowed"), f"{what}: the field, its value and what would be right: {error}")
+                  error.get("allowed"),
+                  f"{what}: the error has the field, its value and what is allowed: {error}")
         check(message not in self.seen, f"{what} and {self.seen.get(message)} have the same error: {message}")
         self.seen[message] = what
 
@@ -302,7 +303,8 @@ def no_field_is_left_out():
     with open(DOCUMENTED, encoding="utf-8") as f:
         names = re.findall(r"^\| `(\w+)` \|", f.read(), re.M)
     left_out = set(names) - {param for _, _, param, _ in FIELDS if param}
-    check(len(names) > 70 and not left_out, f"of {len(names)} fields {left_out} are never wrong")
+    check(len(names) > 70 and not left_out,
+          f"of {len(names)} fields, {left_out} have no wrong value in the test")
 
 
 def refused_at_once(d, messages):
@@ -318,8 +320,9 @@ def refused_at_once(d, messages):
         r = d.request("PUT", "/datasets/" + name, data, TAR)
         check(r.status == status, f"{name} {words}: {r.status} {r.body[:300]}")
         messages.note(f"an archive: {words}", r.json().get("error", {}), words)
-    check(d.get("/jobs").json()["jobs"] == [], "no job is there")
-    check("new" not in os.listdir(SETS) and not os.path.exists(ABSOLUTE), "and no data set")
+    check(d.get("/jobs").json()["jobs"] == [], "refused requests leave no job")
+    check("new" not in os.listdir(SETS) and not os.path.exists(ABSOLUTE),
+          "refused requests leave no data set")
 
 
 def inpainting_checkpoint():
@@ -362,7 +365,7 @@ def refused_for_the_checkpoint(messages):
             r = d.train(**fields)
             check(r.status == 400, f"{fields}: {r.status} {r.body[:300]}")
             messages.note(f"{fields}", r.json().get("error", {}), words, param)
-        check(d.get("/jobs").json()["jobs"] == [], "no job is there")
+        check(d.get("/jobs").json()["jobs"] == [], "refused requests leave no job")
 
 
 def refused_for_what_the_checkpoint_predicts(messages):
@@ -380,7 +383,7 @@ def refused_for_what_the_checkpoint_predicts(messages):
         check(r.status == 400, f"refused: {r.status} {r.body[:300]}")
         messages.note("a checkpoint that predicts sample", r.json().get("error", {}), 'predicts "sample"',
                       "prediction_type")
-        check(d.get("/jobs").json()["jobs"] == [], "no job is there")
+        check(d.get("/jobs").json()["jobs"] == [], "refused requests leave no job")
         d.wait(d.start(prediction_type="epsilon", max_train_steps=1))
 
 
@@ -389,7 +392,7 @@ def data_sets_refused_at_once(d, messages):
         r = d.train(dataset=name)
         check(r.status == 400, f"{name}: {r.status} {r.body[:300]}")
         messages.note(f"the data set {name}", r.json().get("error", {}), words)
-    check(d.get("/jobs").json()["jobs"] == [], "no job is there")
+    check(d.get("/jobs").json()["jobs"] == [], "refused requests leave no job")
 
 
 def too_large_to_be_decoded_at_once(d, messages):
@@ -408,7 +411,8 @@ def main():
     with Trainer() as d:
         plain = d.picture()
         job = d.wait(d.start(name="taken", max_train_steps=1))
-        check(d.request("DELETE", "/jobs/" + job["id"]).status in (200, 204), "one adapter, and no job")
+        check(d.request("DELETE", "/jobs/" + job["id"]).status in (200, 204),
+              "the job can be deleted")
         messages = Messages()
         no_field_is_left_out()
         refused_at_once(d, messages)
@@ -418,7 +422,8 @@ def main():
         refused = len(messages.seen)
         too_large_to_be_decoded_at_once(d, messages)
         check(d.get("/health").status == 200 and d.picture(loras=[]) == plain, "the daemon draws as before")
-        check(d.wait(d.start())["step"] == JOB["max_train_steps"], "and takes what is right")
+        check(d.wait(d.start())["step"] == JOB["max_train_steps"],
+              "the daemon accepts a right job after the refusals")
         print(f"{refused} refused, each with its own error, and none of them a job; one of 128 million pixels taken "
               "and ended before its first step")
 

@@ -53,12 +53,12 @@ def a_lora_config_trains_what_the_model_has(d):
     job = d.wait(id)
     r = d.get(f"/jobs/{id}/adapter/kohya")
     check(r.status == 404 and 'save_format "both"' in r.error()["message"] and "kohya_file" not in job["result"],
-          f"one file: {r.status} {r.body} {job['result']}")
+          f"without save_format both there is no kohya file: {r.status} {r.body} {job['result']}")
     warned = [json.loads(e.data)["message"] for e in EventSource(d, f"/jobs/{id}/events", 0).follow()
               if e.kind == "warning"]
     print(warned)
     check(len(warned) == 2 and "add_k_proj" in warned[0] and "add_v_proj" in warned[1],
-          f"each layer that is not there is said: {warned}")
+          f"a warning names each target layer that does not exist: {warned}")
     got = d.file(id)
     d.forget()
     id = d.start(**{**LORA_CONFIG, "target_modules": ATTENTION}, **OURS_LEFT_OUT, save_format="both")
@@ -66,13 +66,17 @@ def a_lora_config_trains_what_the_model_has(d):
     with open(job["result"]["kohya_file"], "rb") as f:
         second = f.read()
     r = d.get(f"/jobs/{id}/adapter/kohya")
-    check(r.status == 200 and r.body == second and b"lora_unet_" in second, f"kohya's file too: {r.status}")
-    check(d.get(f"/jobs/{id}/adapter").body == d.file(id) != second, "beside diffusers'")
+    check(r.status == 200 and r.body == second and b"lora_unet_" in second,
+          f"the second file has kohya's names: {r.status}")
+    check(d.get(f"/jobs/{id}/adapter").body == d.file(id) != second,
+          "the first file has diffusers' names")
     print(f"{len(second)} bytes in kohya's format, {len(d.file(id))} in diffusers'")
-    check(tensors(got) == tensors(d.file(id)), "the tensors are those of the four that are there")
+    check(tensors(got) == tensors(d.file(id)),
+          "the adapter has the tensors of the four existing layers")
     r = d.train(name="none", target_modules=["add_k_proj", "add_v_proj"])
     check(r.status == 400 and r.error()["param"] == "target_modules" and
-          "add_k_proj, add_v_proj is not allowed" in r.error()["message"], f"none is there: {r.body}")
+          "add_k_proj, add_v_proj is not allowed" in r.error()["message"],
+          f"a job whose target layers do not exist is refused: {r.body}")
 
 
 def deepspeed_diffusers_own_configuration_is_trained():
@@ -85,13 +89,16 @@ def deepspeed_diffusers_own_configuration_is_trained():
         json.dump(DEEPSPEED, f)
     p = subprocess.run([executable, "train", "--model", model, "--deepspeed-config", config, "--name", "pokemon",
                         "--dataset-root", os.path.join(root, "sets"), "--out", out], capture_output=True, text=True)
-    check(p.returncode == 0, f"trained: {p.stderr}")
+    check(p.returncode == 0, f"latentd train succeeds: {p.stderr}")
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
         steps = [json.loads(line) for line in f]
     print(steps)
-    check([(s["step"], s["learning_rate"]) for s in steps] == [(1, 0)], f"one step, the warm-up's first: {steps}")
-    check(os.path.exists(os.path.join(out, "model", "unet", "config.json")), "all of the UNet")
-    check(os.path.exists(os.path.join(out, "validation", "step-1", "0-0.png")), "water turtle")
+    check([(s["step"], s["learning_rate"]) for s in steps] == [(1, 0)],
+          f"the run makes one step, the first of the warm-up: {steps}")
+    check(os.path.exists(os.path.join(out, "model", "unet", "config.json")),
+          "the whole UNet is saved")
+    check(os.path.exists(os.path.join(out, "validation", "step-1", "0-0.png")),
+          "the validation picture is saved")
 
 
 try:

@@ -45,33 +45,40 @@ def size(png):
 def pictures_are_those_of_generate(d, id):
     d.wait(id)
     answer = d.get(f"/jobs/{id}/validation").json()
-    check([v["step"] for v in answer["validation"]] == [8, 16], f"at these steps: {answer}")
+    check([v["step"] for v in answer["validation"]] == [8, 16],
+          f"validations are listed for steps 8 and 16: {answer}")
     shown = {}
     for v in answer["validation"]:
         check([(p["prompt"], p["seed"]) for p in v["pictures"]] == [(t, s) for t in PROMPTS for s in (3, 4)],
-              f"each prompt with its seeds: {v}")
+              f"each prompt is drawn with each seed: {v}")
         for p in v["pictures"]:
             r = d.get(p["url"])
             check(r.status == 200 and r.headers["content-type"] == "image/png", f"{p['url']}: {r.status}")
             same = d.picture(**VALUES, prompt=p["prompt"], seed=p["seed"],
                              loras=[{"name": f"stripes@{v['step']}"}])
-            check(pixels(r.body) == pixels(same), f"step {v['step']}, {p['file']}: as /generate draws it")
+            check(pixels(r.body) == pixels(same),
+                  f"step {v['step']}, {p['file']}: the picture equals that of POST /generate")
             shown[v["step"], p["file"]] = r.body
             text = next(data for kind, data in chunks(r.body) if data.startswith(b"latentd\0"))
             request = json.loads(text.split(b"\0", 1)[1].decode("latin-1"))
-            check(pixels(d.picture(**request)) == pixels(same), f"what it says of itself draws it: {request}")
-    check(len({bytes().join(pixels(p)) for p in shown.values()}) == len(shown), "no two are alike")
+            check(pixels(d.picture(**request)) == pixels(same),
+                  f"the picture's `latentd` text draws the same picture: {request}")
+    check(len({bytes().join(pixels(p)) for p in shown.values()}) == len(shown),
+          "no two validation pictures are equal")
     grid = d.get(answer["grid_url"])
-    check(grid.status == 200 and size(grid.body) == (4 + 2 * 6 + 4 + 4 * 68, 4 + 2 * 68), f"a grid: {size(grid.body)}")
+    check(grid.status == 200 and size(grid.body) == (4 + 2 * 6 + 4 + 4 * 68, 4 + 2 * 68),
+          f"the grid has two rows of four pictures: {size(grid.body)}")
 
     files = glob.glob(os.path.join(d.state, "jobs", id, "events.out.tfevents.*"))
     with open(files[0], "rb") as f:
         events = f.read()
-    check(all(p in events for p in shown.values()) and b"validation/1-1" in events, "TensorBoard has them")
+    check(all(p in events for p in shown.values()) and b"validation/1-1" in events,
+          "TensorBoard's file has the pictures")
     told = [json.loads(e.data) for e in EventSource(d, f"/jobs/{id}/events", 0).follow()
             if e.kind == "validation"]
-    check([(t["step"], len(t["pictures"])) for t in told] == [(8, 4), (16, 4)], f"events: {told}")
-    check(told == answer["validation"], f"which have the urls of GET /jobs/ID/validation: {told}")
+    check([(t["step"], len(t["pictures"])) for t in told] == [(8, 4), (16, 4)],
+          f"each validation is an event: {told}")
+    check(told == answer["validation"], f"the events equal GET /jobs/ID/validation: {told}")
     return shown
 
 
@@ -79,8 +86,9 @@ def shown_and_unshown_are_alike(d, id):
     d.forget()
     other = d.start(**ALL)
     d.wait(other)
-    check(d.get(f"/jobs/{other}/validation").json() == {"validation": [], "grid_url": None}, "none are drawn")
-    check(d.file(id) == d.file(other), "drawing them changes no bit of the adapter")
+    check(d.get(f"/jobs/{other}/validation").json() == {"validation": [], "grid_url": None},
+          "a job without validation prompts draws no pictures")
+    check(d.file(id) == d.file(other), "validation pictures change no bit of the adapter")
 
 
 def a_kill_and_a_pause_leave_them_whole(shown, adapter):
@@ -91,10 +99,11 @@ def a_kill_and_a_pause_leave_them_whole(shown, adapter):
     d = Trainer()
     with d:
         id = d.start(**long)
-        check(wait_until(lambda: begun(d, id, 8), 60), "the first is being drawn")
+        check(wait_until(lambda: begun(d, id, 8), 60), "the pictures of step 8 are being drawn")
         d.kill()
     with Trainer(state=d.state) as d:
-        check(wait_until(lambda: begun(d, id, 16) or d.job(id)["state"] == "succeeded", 60), "so is the last")
+        check(wait_until(lambda: begun(d, id, 16) or d.job(id)["state"] == "succeeded", 60),
+              "the pictures of step 16 are being drawn")
         d.request("POST", f"/jobs/{id}/pause")
         job = d.get(f"/jobs/{id}?wait=30").json()
         print(f"paused while it is {job['state']}, step {job['step']}")
@@ -103,13 +112,14 @@ def a_kill_and_a_pause_leave_them_whole(shown, adapter):
         for (step, file), png in shown.items():
             r = d.get(f"/jobs/{id}/validation/step-{step}/{file}")
             check(r.status == 200 and pixels(r.body) == pixels(png), f"step {step}, {file}: {r.status}")
-        check(d.file(id) == adapter, "and no bit of the adapter is another")
+        check(d.file(id) == adapter, "the adapter has the bytes of an undisturbed job")
 
 
 def measured(d, id):
     """Returns {step: loss of the held-out pictures} from metrics.jsonl."""
     records = [json.loads(line) for line in d.get(f"/jobs/{id}/metrics").body.splitlines()]
-    check([r["step"] for r in records if "loss" in r] == list(range(1, STEPS + 1)), "a line for each step")
+    check([r["step"] for r in records if "loss" in r] == list(range(1, STEPS + 1)),
+          "the metrics have one line for each step")
     return {r["step"]: r["validation_loss"] for r in records if "validation_loss" in r}
 
 
@@ -122,8 +132,9 @@ def held_out_pictures_are_measured_alike(d):
     d.wait(still)
     losses = measured(d, still)
     check(list(losses) == [4, 8, 12, 16] and len(set(losses.values())) == 1 and losses[4] > 0,
-          f"the same noise, timesteps and captions each time: {losses}")
-    check(d.get(f"/jobs/{still}/plot.svg").body.count(b"<circle") == 4, "dots in the plot")
+          f"at a learning rate of 0 all validation losses are equal, so noise, timesteps and captions are: {losses}")
+    check(d.get(f"/jobs/{still}/plot.svg").body.count(b"<circle") == 4,
+          "the plot has a dot for each validation loss")
     told = d.get(f"/jobs/{still}/validation").json()["validation"]
     check([(v["step"], v["loss"], v["pictures"]) for v in told] == [(s, losses[s], []) for s in losses], f"{told}")
 
@@ -135,7 +146,8 @@ def held_out_pictures_are_measured_alike(d):
     d.wait(seldom)
     check(d.file(often) == d.file(seldom), "measuring changes no bit of the adapter")
     a, b = measured(d, often), measured(d, seldom)
-    check(list(b) == [16] and a[16] == b[16] and len(set(a.values())) == 4, f"nor how often: {a} {b}")
+    check(list(b) == [16] and a[16] == b[16] and len(set(a.values())) == 4,
+          f"the validation loss of a step does not depend on how often it is measured: {a} {b}")
     print(f"held out: {losses[4]:.6f} before, {a[16]:.6f} after")
 
 
@@ -151,10 +163,12 @@ def they_are_drawn_as_the_job_trains(d):
         as_v, as_epsilon = (d.picture(**{**VALUES, "scheduler": {"name": "euler", "prediction_type": kind}},
                                       prompt=p["prompt"], seed=p["seed"], loras=[{"name": f"stripes@{v['step']}"}])
                             for kind in ("v_prediction", "epsilon"))
-        check(pixels(r.body) == pixels(as_v) != pixels(as_epsilon), f"{p['file']}: drawn as v")
+        check(pixels(r.body) == pixels(as_v) != pixels(as_epsilon),
+              f"{p['file']}: the picture is drawn with v prediction")
         text = next(data for kind, data in chunks(r.body) if data.startswith(b"latentd\0"))
         request = json.loads(text.split(b"\0", 1)[1].decode("latin-1"))
-        check(pixels(d.picture(**request)) == pixels(as_v), f"what it says of itself draws it: {request}")
+        check(pixels(d.picture(**request)) == pixels(as_v),
+              f"the picture's `latentd` text draws the same picture: {request}")
     print(f"{len(v['pictures'])} pictures are those of requests for v")
 
 
@@ -165,29 +179,32 @@ def a_loss_is_written_once():
     with Trainer() as d:
         id = d.start(**held)
         step = os.path.join(d.state, "jobs", id, "validation", "step-8")
-        check(wait_until(lambda: os.path.exists(step), 60), "pictures are being drawn")
+        check(wait_until(lambda: os.path.exists(step), 60),
+              "the validation pictures are being drawn")
         d.request("POST", f"/jobs/{id}/pause")
         paused = d.wait(id, "paused")
         check(paused["step"] == 8 and not os.path.exists(os.path.join(step, "pictures.json")),
-              f"in the middle of them: {paused['step']}")
+              f"the job pauses before all validation pictures are drawn: {paused['step']}")
         before = d.get(f"/jobs/{id}/metrics").body.splitlines()
-        check(sum(b"validation_loss" in line for line in before) == 1, f"the loss is there: {before}")
+        check(sum(b"validation_loss" in line for line in before) == 1,
+              f"the validation loss is recorded before the pictures: {before}")
         d.request("POST", f"/jobs/{id}/resume")
         d.wait(id)
         records = [json.loads(line) for line in d.get(f"/jobs/{id}/metrics").body.splitlines()]
         losses = [(r["step"], r["validation_loss"]) for r in records if "validation_loss" in r]
         print(f"held out: {losses}")
-        check([step for step, _ in losses] == [8, 16], f"a line for each step that was measured: {losses}")
+        check([step for step, _ in losses] == [8, 16],
+              f"the metrics have one validation loss for each measured step: {losses}")
         told = d.get(f"/jobs/{id}/validation").json()["validation"]
         check([(v["step"], v["loss"], len(v["pictures"])) for v in told] == [(8, losses[0][1], 8), (16, losses[1][1], 8)],
-              f"and the pictures have it: {told}")
+              f"the validations are listed with their losses: {told}")
         files = glob.glob(os.path.join(d.state, "jobs", id, "events.out.tfevents.*"))
         events = b""
         for name in files:
             with open(name, "rb") as f:
                 events += f.read()
         check(len(files) == 2 and events.count(b"validation_loss") == 2,
-              f"once for TensorBoard: {events.count(b'validation_loss')} in {len(files)} files")
+              f"TensorBoard's files have each validation loss once: {events.count(b'validation_loss')} in {len(files)} files")
 
 
 def wrong_fields_are_named(d):

@@ -34,8 +34,10 @@ def without_a_limit():
     """Returns the adapter, the ended daemon, and the bytes and number of cached files."""
     with Trainer() as d:
         adapter, kept = train(d, "first"), files(d)
-        check(train(d, "second") == adapter, "a job that finds everything has the same bytes")
-        check(files(d).keys() == kept.keys(), "and leaves nothing more")
+        check(train(d, "second") == adapter,
+              "a job that finds everything in the cache writes the same bytes")
+        check(files(d).keys() == kept.keys(),
+              "a job that finds everything adds no files to the cache")
     return adapter, d, sum(each for each, _ in kept.values()), len(kept)
 
 
@@ -43,12 +45,14 @@ def jobs_leave_no_more(adapter, whole, limit):
     with Trainer("--cache-max-bytes", str(limit)) as d:
         for name in ("first", "second"):
             check(train(d, name) == adapter, f"{limit} bytes, the {name} job: the same adapter")
-            check(wait_until(lambda: size(d) <= limit, 20), f"{size(d)} bytes are left, {limit} may")
+            check(wait_until(lambda: size(d) <= limit, 20),
+                  f"the cache is cut to its limit: {size(d)} bytes of at most {limit}")
         left = files(d)
         check(bool(left) == (limit > 0), f"{limit} bytes: {len(left)} files are left")
         print(f"at most {limit} of {whole} bytes: {size(d)} in {len(left)} files are left after two jobs")
         log = d.read_log()
-        check("no longer has" not in log and "damaged" not in log, f"nothing was taken from a job that works: {log}")
+        check("no longer has" not in log and "damaged" not in log,
+              f"the cut removes no file that a running job uses: {log}")
 
 
 def a_start_trims_what_is_there(d, whole):
@@ -62,8 +66,9 @@ def a_start_trims_what_is_there(d, whole):
             os.utime(path, (os.stat(path).st_mtime - 86400,) * 2)
     limit = sum(each for name, (each, _) in files(d).items() if name not in old)
     with Trainer("--cache-max-bytes", str(limit), state=d.state) as d:
-        check(wait_until(lambda: size(d) <= limit, 20), f"{size(d)} bytes are left of {whole}, {limit} may")
-        check(set(files(d)) == set(names) - old, "the oldest went, and no others")
+        check(wait_until(lambda: size(d) <= limit, 20),
+              f"the cache of {whole} bytes is cut to its limit: {size(d)} bytes of at most {limit}")
+        check(set(files(d)) == set(names) - old, "exactly the oldest files are removed")
 
 
 try:

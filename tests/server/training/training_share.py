@@ -33,9 +33,9 @@ def while_a_request_is_drawn(d):
         s.sendall(generate_bytes(LONG))
         check(wait_until(lambda: calls(d) > 0, 60), "a request is drawn")
         yield
-        check(calls(d) < CALLS, "the request is still there")
+        check(calls(d) < CALLS, "the request has not ended")
     # The client has disconnected.
-    check(d.gets_to_depth(0, 60), "it is cancelled")
+    check(d.gets_to_depth(0, 60), "the request is cancelled")
 
 
 def with_a_half():
@@ -46,7 +46,8 @@ def with_a_half():
             id = d.start(**JOB)
             d.wait(id)
             beside = calls(d) - before
-            check(1 <= preempted(d) <= beside, f"it stepped aside {preempted(d)} times")
+            check(1 <= preempted(d) <= beside,
+                  f"training was interrupted for requests: {preempted(d)} times")
         return d.file(id), beside
 
 
@@ -57,13 +58,16 @@ def without(beside):
             opened = os.path.join(d.state, "jobs", id, "dataset.json")
             check(wait_until(lambda: os.path.exists(opened), 60), "the job is opened")
             enough = min(calls(d) + 2 * beside + 50, CALLS - 100)
-            check(wait_until(lambda: calls(d) >= enough, 120), "calls are made")
+            check(wait_until(lambda: calls(d) >= enough, 120),
+                  "requests are drawn while the job is opened")
             job = d.job(id)
-            check(job["state"] == "running" and job["step"] == 0, f"it waits: {job}")
-            check(preempted(d) == 0, f"and was at no work before: {preempted(d)}")
-            check(wait_until(lambda: (d.job(id)["held_up_s"] or 0) >= 1, 60), f"it says so: {d.job(id)}")
+            check(job["state"] == "running" and job["step"] == 0,
+                  f"the job waits for the requests: {job}")
+            check(preempted(d) == 0, f"a waiting job is not counted as interrupted: {preempted(d)}")
+            check(wait_until(lambda: (d.job(id)["held_up_s"] or 0) >= 1, 60),
+                  f"held_up_s shows how long the job has waited: {d.job(id)}")
         d.wait(id)
-        check(d.job(id)["held_up_s"] is None, f"and waits for nobody in the end: {d.job(id)}")
+        check(d.job(id)["held_up_s"] is None, f"held_up_s is null once the job trains: {d.job(id)}")
         return d.file(id)
 
 
@@ -71,7 +75,7 @@ try:
     make_pictures()
     adapter, beside = with_a_half()
     print(f"a job of {JOB['max_train_steps']} steps ended beside {beside} of {CALLS} calls")
-    check(without(beside) == adapter, "the bytes are the same")
+    check(without(beside) == adapter, "the adapter has the bytes of an undisturbed job")
 finally:
     shutil.rmtree(root, ignore_errors=True)
 done()

@@ -61,7 +61,8 @@ def is_taken(d, block, **fields):
     r = d.request("POST", "/train", json.dumps({**job, **fields}), {"Content-Type": "application/json"})
     check(r.status == 202, f"{block}: {r.status} {r.body[:300]}")
     d.request("POST", f"/jobs/{r.json()['id']}/cancel")
-    check(wait_until(lambda: d.get(f"/jobs/{r.json()['id']}").json()["state"] == "cancelled", 60), "and ends")
+    check(wait_until(lambda: d.get(f"/jobs/{r.json()['id']}").json()["state"] == "cancelled", 60),
+          "the job is cancelled")
 
 
 def train(page, d):
@@ -71,9 +72,11 @@ def train(page, d):
     events = []
     listener = threading.Thread(target=lambda: events.append(page.command(listen, 400)))
     listener.start()
-    check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["step"] >= 10, 60), "it is under way")
+    check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["step"] >= 10, 60),
+          "the job has made ten steps")
     page.command(pause)
-    check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["state"] == "paused", 20), "it pauses")
+    check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["state"] == "paused", 20),
+          "the job is paused")
     page.command(pause.replace("/pause", "/resume"))
     end = time.monotonic() + 200
     while time.monotonic() < end:
@@ -82,23 +85,26 @@ def train(page, d):
             break
     listener.join(20)
     check(job["state"] == "succeeded", f"{job}")
-    check(events and events[0].count("event: progress") >= 10, f"events tell of it: {events[:1]}")
+    check(events and events[0].count("event: progress") >= 10,
+          f"the events show the job's progress: {events[:1]}")
     return job
 
 
 def without_a_daemon(page):
     page.run("echo")
     for name in ("framed.safetensors", "cache"):
-        check(os.path.exists(page.at("state/framed/" + name)), f"{name} is there")
+        check(os.path.exists(page.at("state/framed/" + name)), f"{name} exists")
 
 
 def whole_model(page, d):
     """Runs the document's full fine-tune."""
     page.run("curl -s localhost:8188/train")
-    check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["state"] not in ("queued", "running"), 200), "it ends")
+    check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["state"] not in ("queued", "running"), 200),
+          "the job ends")
     job = d.get(f"/jobs/{page.job}").json()
     check(job["state"] == "succeeded" and job["step"] == 20, f"{job}")
-    check(os.path.exists(page.at(f"state/jobs/{page.job}/model/model_index.json")), "a checkpoint is there")
+    check(os.path.exists(page.at(f"state/jobs/{page.job}/model/model_index.json")),
+          "the trained checkpoint exists")
 
 
 def score(d, held_out, name):
@@ -113,7 +119,8 @@ def score(d, held_out, name):
         print(f"{how:7} the adapter: framed {framed[how]:5.1f} % (distance {statistics.mean(distances):.0f}, "
               f"{min(distances):.0f} to {max(distances):.0f}), the colour asked for {right:5.1f} % of {len(judged)} "
               "held-out pictures")
-        check(right >= COLOUR_BAR, f"obeys the prompt {how} the adapter: {right} %, wanted {COLOUR_BAR}")
+        check(right >= COLOUR_BAR,
+              f"pictures follow the prompt {how} the adapter: {right} %, wanted {COLOUR_BAR}")
     check(framed["with"] >= FRAMED_BAR, f"framed with the adapter: {framed['with']} %, wanted {FRAMED_BAR}")
     check(framed["without"] <= BEFORE_BAR, f"framed without it: {framed['without']} %")
 
@@ -128,7 +135,7 @@ def main(page):
     print(f"{job['steps']} steps in {time.monotonic() - begin:.1f} s")
     is_taken(d, page.take('  "validation_prompts"'))
     page.run("curl -s localhost:8188/generate")
-    check(page.read("framed.png")[:4] == b"\x89PNG", "a picture was drawn as the document has it")
+    check(page.read("framed.png")[:4] == b"\x89PNG", "the document's command draws a picture")
     print(f"from pictures to a picture: {time.monotonic() - begin:.1f} s; 300 are promised")
     score(d, held_out, job["result"]["adapter"])
     is_taken(d, page.take('"with_prior_preservation"'), instance_prompt="a photo of sks dog")

@@ -4,11 +4,11 @@
  * are tried. As in the daemon, requests are submitted by one thread and drawn by another. Runs on
  * the CPU in f32 and bf16, with a small random checkpoint and an inpainting one.
  *
- * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
+ * usage: drawn_together_test [REQUESTS]    (1,000 for scripts/soak) */
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 #include "tests/engine/adapters/adapter_rig.h"
-#include "tests/engine/company.h"
+#include "tests/engine/drawn_together.h"
 #include "tests/models/small/small_folder.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     char path[128], embeddings[128];
     struct rig rig; /* only for its adapters: its checkpoint has the same UNet and text encoder */
     const int requests = argc > 1 ? atoi(argv[1]) : 24;
-    if (requests < 1 || requests > COMPANY_MAX)
+    if (requests < 1 || requests > DRAWN_TOGETHER_MAX)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     rig_make(&rig, kernels_cpu(), DTYPE_F32);
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
         snprintf(path, sizeof(path), "%s/%s", rig.root, inpaints ? "inpaints" : "small");
         if (i != 1)
             small_folder_write(path, inpaints ? &nine : &small);
-        const struct company company = { .model = path,
+        const struct drawn_together setup = { .model = path,
             .inpaints = inpaints,
             .loras = inpaints ? NULL : rig.loras,
             .embeddings = embeddings,
@@ -66,7 +66,8 @@ int main(int argc, char **argv) {
             .requests = requests,
             .fails = true,
             .seed = (uint64_t)(7 * i + 8) };
-        CHECK(company_same_bits(&company, argc > 1 ? many : few, 4), "see above");
+        CHECK(drawn_together_same_bits(&setup, argc > 1 ? many : few, 4),
+            "some request is drawn differently together with others: see above");
     }
     rig_remove(&rig);
     return check_done();

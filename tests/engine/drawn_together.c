@@ -1,4 +1,4 @@
-#include "tests/engine/company.h"
+#include "tests/engine/drawn_together.h"
 
 #include "base/monotonic.h"
 #include "pictures/png_encode.h"
@@ -70,7 +70,7 @@ static int below(uint64_t *state, int n) {
     return (int)(next(state) % (uint64_t)n);
 }
 
-static struct pipeline *open_for(const struct company *c, int max_rows) {
+static struct pipeline *open_for(const struct drawn_together *c, int max_rows) {
     const struct pipeline_options options = {
         .model_path = c->model,
         .device = { .kind = c->device },
@@ -83,8 +83,8 @@ static struct pipeline *open_for(const struct company *c, int max_rows) {
 }
 
 /* Chooses no adapter, one or two, with weights of either sign. */
-static void draw_loras(
-    const struct company *c, uint64_t *state, struct generate_request *r, struct lora_choice *out) {
+static void draw_loras(const struct drawn_together *c, uint64_t *state, struct generate_request *r,
+    struct lora_choice *out) {
     r->loras = out;
     r->lora_count = c->loras ? below(state, 3) : 0;
     r->loras_given = true;
@@ -111,7 +111,7 @@ static void draw_variation(uint64_t state, struct generate_request *r) {
 }
 
 /* Gives some requests, or all, a picture to begin with. Some of these also get a mask. */
-static void draw_pictures(const struct company *c, uint64_t *state, struct generate_request *r) {
+static void draw_pictures(const struct drawn_together *c, uint64_t *state, struct generate_request *r) {
     static uint8_t rgb[128 * 128 * 3];
     struct error err = { 0 };
     struct picture_file *const files[] = { &r->init_image, &r->mask_image };
@@ -140,7 +140,7 @@ static void draw_pictures(const struct company *c, uint64_t *state, struct gener
 
 /* Some prompts come as embeddings, with a random number of tokens. */
 static void draw_encoded(
-    const struct company *c, uint64_t *state, struct generate_request *r, float *values) {
+    const struct drawn_together *c, uint64_t *state, struct generate_request *r, float *values) {
     if (c->context_width == 0 || below(state, 5))
         return;
     r->prompt_embeds = (struct encoded_texts){ values, 1, 1 + below(state, ENCODED_TOKENS),
@@ -152,7 +152,7 @@ static void draw_encoded(
 }
 
 /* Gives the request an adapter or embeddings that make the UNet's output infinite or NaN. */
-static void spoil(const struct company *c, uint64_t *state, struct generate_request *r,
+static void spoil(const struct drawn_together *c, uint64_t *state, struct generate_request *r,
     struct lora_choice *lora, float *values) {
     if (c->loras && below(state, 2)) {
         *lora = (struct lora_choice){ "spoils", ADAPTER_WEIGHT_MAX, 0 };
@@ -174,7 +174,7 @@ static void spoil(const struct company *c, uint64_t *state, struct generate_requ
 /* Draws a random request with all fields that a request can have. Repeats until the scheduler
  * accepts it. */
 static void draw_request(
-    const struct company *c, struct pipeline *pipeline, uint64_t *state, struct member *m) {
+    const struct drawn_together *c, struct pipeline *pipeline, uint64_t *state, struct member *m) {
     static char boat[] = "a red boat", house[] = "a blue house on a hill, the sea behind it",
                 snow[] = "snow", empty[] = "", long_text[] = LONG_TEXT,
                 weights[] = "a (red:1.4) boat, [snow] BREAK ((night))",
@@ -297,7 +297,7 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
 }
 
 /* Records which kinds of requests shared the latest call. */
-static void note_mates(const struct company *c, struct member *members) {
+static void note_mates(const struct drawn_together *c, struct member *members) {
     int in_call[FATES] = { 0 };
     for (int i = 0; i < c->requests; i++)
         in_call[members[i].fate] += members[i].call == calls;
@@ -367,7 +367,7 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
 }
 
 static void print_seen(
-    const struct company *c, int max_rows, double mean, const struct seen *seen) {
+    const struct drawn_together *c, int max_rows, double mean, const struct seen *seen) {
     printf(
         "%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
         "them with long texts, %d with weights, %d with embeddings, %d with edited texts, %d with "
@@ -383,14 +383,14 @@ static void print_seen(
     printf("\n");
 }
 
-static void check_seen(const struct company *c, const struct seen *seen) {
+static void check_seen(const struct drawn_together *c, const struct seen *seen) {
     if (c->requests < 16)
         return;
     CHECK(seen->begun_with_pictures > 3, "%d with pictures", seen->begun_with_pictures);
     CHECK(seen->varied > 3, "%d with varied noise", seen->varied);
-    CHECK(seen->long_texts > 0, "no text was long");
-    CHECK(!c->embeddings || seen->vectors > 0, "no embedding");
-    CHECK(!c->context_width || seen->encoded > 0, "none came encoded");
+    CHECK(seen->long_texts > 0, "no request had a long text");
+    CHECK(!c->embeddings || seen->vectors > 0, "no request had an embedding");
+    CHECK(!c->context_width || seen->encoded > 0, "no request had prompt_embeds");
     CHECK(seen->weighed > 0, "%d with weights", seen->weighed);
     CHECK(
         seen->edited > 0 && seen->joined > 0, "%d edited, %d with AND", seen->edited, seen->joined);
@@ -399,7 +399,7 @@ static void check_seen(const struct company *c, const struct seen *seen) {
 /* The members of one round, in order. A second thread resolves them while earlier ones are already
  * being drawn. */
 struct arrivals {
-    const struct company *company;
+    const struct drawn_together *setup;
     struct pipeline *pipeline;
     struct member *members;
     sem_t ready;
@@ -414,7 +414,7 @@ static int half_of(const struct member *m) {
 
 static void *make_ready(void *user) {
     struct arrivals *arrivals = user;
-    for (int i = 0; i < arrivals->company->requests; i++) {
+    for (int i = 0; i < arrivals->setup->requests; i++) {
         struct member *m = &arrivals->members[i];
         struct error err = { 0 };
         m->resolved = pipeline_resolve(arrivals->pipeline, &m->asked, &m->request, &err);
@@ -446,8 +446,8 @@ static void take_next(struct studio *studio, struct arrivals *arrivals, int inde
 /* Admits all members to one studio at random moments and draws them. Returns the mean number of
  * rows in a call, as the requests report it. For each fate, adds to beside[FATES] how many drawn
  * requests shared a call with a request of that fate. */
-static double draw_together(
-    const struct company *c, struct member *members, int max_rows, uint64_t *state, int *beside) {
+static double draw_together(const struct drawn_together *c, struct member *members, int max_rows,
+    uint64_t *state, int *beside) {
     struct arrivals arrivals = { c, open_for(c, max_rows), members, .ready = { { 0 } } };
     struct studio *studio = pipeline_studio(arrivals.pipeline);
     struct error err = { 0 };
@@ -484,27 +484,28 @@ static double draw_together(
 }
 
 /* Of every eight requests one is late, one is cancelled and one is not finite. */
-static enum fate fate_of(const struct company *c, int index) {
+static enum fate fate_of(const struct drawn_together *c, int index) {
     static const enum fate fates[8] = { [2] = LATE, [5] = CANCELLED, [6] = NOT_FINITE };
     return c->fails ? fates[index % 8] : DRAWN;
 }
 
-bool company_same_bits(const struct company *company, const int *max_rows, double mean_rows) {
-    struct member *members = calloc((size_t)company->requests, sizeof(*members));
-    struct pipeline *pipeline = open_for(company, 0);
-    uint64_t state = company->seed;
+bool drawn_together_same_bits(
+    const struct drawn_together *setup, const int *max_rows, double mean_rows) {
+    struct member *members = calloc((size_t)setup->requests, sizeof(*members));
+    struct pipeline *pipeline = open_for(setup, 0);
+    uint64_t state = setup->seed;
     double mean = 0;
     int beside[FATES] = { 0 };
-    for (int i = 0; i < company->requests; i++) {
-        members[i].fate = fate_of(company, i);
-        draw_request(company, pipeline, &state, &members[i]);
+    for (int i = 0; i < setup->requests; i++) {
+        members[i].fate = fate_of(setup, i);
+        draw_request(setup, pipeline, &state, &members[i]);
         draw_alone(pipeline, &members[i]);
     }
     for (int i = 0; max_rows[i]; i++)
-        mean = draw_together(company, members, max_rows[i], &state, beside);
-    for (int fate = CANCELLED; company->fails && fate < FATES; fate++)
-        CHECK(beside[fate] > 0, "nobody was drawn beside one that is %s", fate_names[fate]);
-    for (int i = 0; i < company->requests; i++) {
+        mean = draw_together(setup, members, max_rows[i], &state, beside);
+    for (int fate = CANCELLED; setup->fails && fate < FATES; fate++)
+        CHECK(beside[fate] > 0, "no request was drawn beside one that is %s", fate_names[fate]);
+    for (int i = 0; i < setup->requests; i++) {
         generate_result_finish(&members[i].alone);
         resolved_request_finish(&members[i].first);
         generate_request_finish(&members[i].asked);

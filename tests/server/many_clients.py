@@ -1,5 +1,5 @@
 """Many clients at once, some of which stop in the middle of a request or leave. Checks that the
-others are served soon, and what the daemon waits for when it is told to stop. usage: crowd.py
+others are served soon, and what the daemon waits for when it is told to stop. usage: many_clients.py
 EXECUTABLE"""
 import os
 import resource
@@ -60,9 +60,10 @@ def idle_connections_give_way():
         print(f"beside 300 idle connections 5 new clients waited {max(took):.3f} s at most")
         check(max(took) < 5, f"a new client waits {max(took):.3f} s")
         last = sockets[-1]
-        check(last.recv(4096).startswith(b"HTTP/1.1 200"), "the youngest of them was served")
+        check(last.recv(4096).startswith(b"HTTP/1.1 200"), "the youngest idle connection is served")
         last.sendall(HEALTH + b"\r\n")
-        check(last.recv(4096).startswith(b"HTTP/1.1 200"), "and is the last to give way")
+        check(last.recv(4096).startswith(b"HTTP/1.1 200"),
+              "the youngest idle connection is not closed in favour of new ones")
         for s in sockets:
             s.close()
 
@@ -71,11 +72,12 @@ def accepted_work_keeps_its_place():
     """Connections that wait for a picture are not closed in favour of idle ones."""
     with Daemon(executable, "fake,step_ms=20", extra=["--max-connections", "16"]) as d:
         working = connect_all(d, 8, generate_bytes({"prompt": "a", "num_inference_steps": 40}))
-        check(wait_until(lambda: d.depth() >= 6), "accepted")
+        check(wait_until(lambda: d.depth() >= 6), "six requests are accepted")
         idle = connect_all(d, 60)
         for s in working:
             responses, _ = read_responses(s, 30)
-            check([r.status for r in responses] == [200], "a picture in the crowd")
+            check([r.status for r in responses] == [200],
+                  "a picture is drawn while all connections are in use")
         for s in idle:
             s.close()
 
@@ -86,11 +88,11 @@ def clients_past_the_limit_wait(what="every connection is busy"):
         working = connect_all(d, 12, body)
         for s in working:
             responses, _ = read_responses(s, 30)
-            check([r.status for r in responses] == [200], "all are served in the end")
+            check([r.status for r in responses] == [200], "every waiting request gets its picture")
             s.close()
         lines = [line for line in d.read_log().split("\n") if what in line]
         check(len(lines) >= 1, f"the log says that {what}")
-        check(len(lines) <= 12, f"and not {len(lines)} times")
+        check(len(lines) <= 12, f"the log repeats it at most 12 times, not {len(lines)}")
 
 
 def a_head_past_the_library_s_memory():
@@ -118,7 +120,7 @@ def a_head_past_the_library_s_memory():
             print(f"{what}: {statuses} after {took:.2f} s")
         begun = time.monotonic()
         d.process.send_signal(signal.SIGTERM)
-        check(d.process.wait(40) == 0, "status 0")
+        check(d.process.wait(40) == 0, "SIGTERM ends the daemon with status 0")
         took = time.monotonic() - begun
         check(took < 10, f"SIGTERM takes {took:.1f} s afterwards")
 
@@ -131,15 +133,16 @@ def a_stop_waits_for_accepted_work_only():
             s.close()
         working = d.connect()
         working.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 50}))
-        check(d.gets_to_depth(1), "accepted")
+        check(d.gets_to_depth(1), "the request is accepted")
         d.process.send_signal(signal.SIGTERM)
         responses, _ = read_responses(working, 30)
         answered = time.monotonic()
-        check([r.status for r in responses] == [200], "what was accepted is finished")
-        check(d.process.wait(40) == 0, "status 0")
+        check([r.status for r in responses] == [200], "the accepted request is finished")
+        check(d.process.wait(40) == 0, "SIGTERM ends the daemon with status 0")
         took = time.monotonic() - answered
         print(f"the daemon ended {took:.2f} s after the last accepted request")
-        check(took < 10, f"it ends {took:.1f} s after the last accepted request")
+        check(took < 10,
+              f"the daemon ends within 10 s after the last accepted request, not {took:.1f}")
         for s in idle + half:
             s.close()
 
@@ -157,10 +160,10 @@ def a_refusal_reaches_who_still_writes():
                     s.sendall(head + b"Content-Length: %d\r\n\r\n" % size + b" " * size)
                     responses, closed = read_responses(s, close=True)
                     got += [r.status for r in responses]
-                    check(closed, "and the connection is closed")
+                    check(closed, "the connection is closed after the refusal")
                 except ConnectionError as e:
                     got.append(type(e).__name__)
-        check(got == [413] * 8, f"40 MB, written before reading: {got}")
+        check(got == [413] * 8, f"a client that sends 40 MB before it reads gets a 413: {got}")
         for what, more, status in (
                 ("two lengths", b"Content-Length: 1000000\r\nContent-Length: 5\r\n\r\n", 400),
                 ("no such path", None, 404)):
@@ -177,7 +180,8 @@ def a_refusal_reaches_who_still_writes():
                     sent += s.send(b" " * (1 << 20))
             except (ConnectionError, TimeoutError):
                 pass
-            check(sent < 1 << 29, f"{sent >> 20} MB were read of a refused request")
+            check(sent < 1 << 29,
+                  f"less than 512 MB of a refused body are read, not {sent >> 20} MB")
         check(wait_until(lambda: d.open_files() < 30), f"{d.open_files()} open files")
 
 
@@ -195,17 +199,19 @@ def without_descriptors_it_waits():
         resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (used + 4, used + 4))
         # These connections are working, so none of them can be closed.
         sockets = connect_all(d, 12, generate_bytes({"prompt": "a", "num_inference_steps": 1000})[:-1])
-        check(wait_until(lambda: "no file descriptors" in d.read_log()), "it says so")
+        check(wait_until(lambda: "no file descriptors" in d.read_log()),
+              "the log says that there are no file descriptors")
         before = processor_seconds(d.process.pid)
         time.sleep(1.5)
         spent = processor_seconds(d.process.pid) - before
         print(f"without descriptors it used {spent:.2f} s of processor time in 1.5 s")
         check(spent < 0.5, f"{spent} s of processor time in 1.5 s, which is spinning")
         lines = [line for line in d.read_log().split("\n") if "no file descriptors" in line]
-        check(1 <= len(lines) <= 5, f"said {len(lines)} times")
+        check(1 <= len(lines) <= 5, f"the log says so one to five times, not {len(lines)}")
         for s in sockets:
             s.close()
-        check(wait_until(lambda: d.get("/health").status == 200), "and then it serves again")
+        check(wait_until(lambda: d.get("/health").status == 200),
+              "the daemon serves again once descriptors are free")
 
 
 def closed_standard_streams_are_not_sockets():
@@ -222,7 +228,7 @@ def closed_standard_streams_are_not_sockets():
                     return read_responses(s)[0]
             except ConnectionError:
                 return None
-        check(wait_until(answered), "it serves")
+        check(wait_until(answered), "the daemon answers")
         for n in range(3):
             targets = [os.readlink(f"/proc/{p.pid}/fd/{n}")]
             check(targets == ["/dev/null"], f"descriptor {n} is {targets}")
@@ -235,10 +241,10 @@ def closed_standard_streams_are_not_sockets():
                     break
                 data += more
             check(data.startswith(b"HTTP/1.1 200"), f"{data[:60]}")
-            check(b" info " not in data, "no log line in an answer")
+            check(b" info " not in data, "an answer contains no log line")
     finally:
         p.send_signal(signal.SIGTERM)
-        check(p.wait(30) == 0, "status 0")
+        check(p.wait(30) == 0, "SIGTERM ends the daemon with status 0")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Requests that are drawn at the same time give the same bits as each alone, on the bundled
 checkpoint. They differ in prompts, text lengths, sizes, step counts, schedulers, guidance,
-priorities, adapters and starting pictures, with or without masks. usage: company_http.py
+priorities, adapters and starting pictures, with or without masks. usage: drawn_together_http.py
 EXECUTABLE MODEL [REQUESTS [SEED [DTYPE...]]] (scripts/soak: 1,000)"""
 import queue
 import random
@@ -105,7 +105,7 @@ def figure(d, name):
     raise SystemExit(f"no {name}")
 
 
-def company(executable, model, dtype, count, seed):
+def drawn_together(executable, model, dtype, count, seed):
     with tempfile.TemporaryDirectory() as folder:
         for name, number in (("snow", 1), ("ink", 2)):
             with open(f"{folder}/{name}.safetensors", "wb") as f:
@@ -124,15 +124,19 @@ def company(executable, model, dtype, count, seed):
             drawn = sum(a[0] == 200 for a in alone)
             print(f"{dtype}: {drawn} requests of {count} drawn alone and with up to {most:.0f} being drawn at once, "
                   f"{rows / calls:.1f} rows a call: {len(different)} differ; refused: {refused}")
-            check(not different, f"the first that differs: {different[:1]}")
-            check(drawn >= 0.8 * count, f"most are drawn: {drawn}")
-            check(most >= 8, f"{most} are drawn at once")
-            check(rows > 4 * calls, f"{rows} rows in {calls} calls")
-            check(len({str(a[1]) for a in alone if a[0] == 200}) == drawn, "each draws its own picture")
+            check(not different,
+                  f"each answer beside others equals the one alone; the first that differs: {different[:1]}")
+            check(drawn >= 0.8 * count,
+                  f"at least 80 % of the requests are drawn, not refused: {drawn}")
+            check(most >= 8, f"at least 8 requests are drawn at once, not {most}")
+            check(rows > 4 * calls,
+                  f"a UNet call has more than 4 rows on average: {rows} rows in {calls} calls")
+            check(len({str(a[1]) for a in alone if a[0] == 200}) == drawn,
+                  "no two requests draw the same picture")
 
 
 if __name__ == "__main__":
     number = int(sys.argv[3]) if len(sys.argv) > 3 else 24
     for dtype in sys.argv[5:] or ("f32", "bf16"):
-        company(sys.argv[1], sys.argv[2], dtype, number, sys.argv[4] if len(sys.argv) > 4 else "1")
+        drawn_together(sys.argv[1], sys.argv[2], dtype, number, sys.argv[4] if len(sys.argv) > 4 else "1")
     done()
