@@ -49,6 +49,23 @@ struct tape_parameter {
     const uint64_t *seed, *step; /* host memory, read when the pass runs */
 };
 
+/* What a pass tells its caller on the way. Which hooks are called, and in which order, is planned
+ * once and is the same in every pass. `index` is the number of a parameter in tape_options, or of a
+ * weight in tape_weights. */
+enum tape_hook {
+    TAPE_NO_HOOK,
+    /* This pass does not touch the parameter's gradient any more. Called once for each parameter
+     * with a gradient, right behind the last call that adds to it. If there is no such call:
+     * where the backward begins. Not for a TAPE_INPUT. */
+    TAPE_GRADIENT_DONE,
+    /* The next calls read a packed weight. Then: they are done. The pass reads the weight's memory
+     * only between the two, so it may hold anything before and after. At most one weight is needed
+     * at a time. With checkpointing, calls that run a second time need their weights again. No
+     * weight is needed in the middle and at the end of a pass. */
+    TAPE_WEIGHT_NEEDED,
+    TAPE_WEIGHT_DONE,
+};
+
 struct tape_options {
     const struct tape_parameter *parameters; /* borrowed for the call */
     int count; /* 0: forward only; the pass ends where the forward does */
@@ -57,6 +74,12 @@ struct tape_options {
      * as the tape. Only one of the tapes runs a pass at a time, and no tape is made during a pass
      * of another. The arena grows to what the largest tape needs and serves nothing else. */
     struct arena *arena;
+    /* Called by tape_advance; NULL: no hooks. On an accelerator the calls before a hook have been
+     * queued and need not have run; what the hook queues in turn runs in its place. A false with an
+     * error ends the pass, and the hooks that are left are not called. A tape's calls are never
+     * recorded as a graph (recordings.h), so no pass is without its hooks. */
+    bool (*hook)(void *user, enum tape_hook hook, int index, struct error *err);
+    void *user;
 };
 
 struct tape;
@@ -77,6 +100,10 @@ void tape_destroy(struct tape *tape); /* NULL is fine */
 
 /* The activation memory that a tape takes on its device. */
 size_t tape_bytes(const struct tape *tape);
+
+/* Returns the packed weights that a pass reads, in the order in which it first needs them:
+ * [*count], borrowed from the tape. Empty without a hook. */
+const struct packed *const *tape_weights(const struct tape *tape, int *count);
 
 /* Returns the gradient of a tensor in the caller's memory, shaped like the tensor; its data is NULL
  * if there is no gradient. The caller writes the seed's gradient in the middle of every pass, and

@@ -15,5 +15,7 @@ struct mt19937 {
 /* Uses only the low 32 bits of the seed, as torch does. */
 void mt19937_init(struct mt19937 *mt, uint64_t seed);
 uint32_t mt19937_next(struct mt19937 *mt);
+/* Leaves the state that `count` calls of mt19937_next leave. */
+void mt19937_skip(struct mt19937 *mt, int64_t count);
 
 #endif

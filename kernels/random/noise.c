@@ -87,3 +87,13 @@ void noise_draw(struct noise_generator *generator, float *out, int64_t count) {
             out[i] = draw_single(generator);
     }
 }
+
+void noise_skip(struct noise_generator *generator, int64_t count) {
+    float small[BLOCK];
+    if (generator->kind == RNG_CUDA)
+        generator->offset += (uint64_t)philox_rounds(count);
+    else if (count >= BLOCK)
+        mt19937_skip(&generator->mt, count + (count % BLOCK ? BLOCK : 0));
+    else
+        noise_draw(generator, small, count); /* the value that it keeps must be computed */
+}

@@ -42,4 +42,8 @@ void noise_init(struct noise_generator *generator, enum rng_kind kind, uint64_t 
  */
 void noise_draw(struct noise_generator *generator, float *out, int64_t count);
 
+/* Leaves the generator as noise_draw of `count` values leaves it, bit for bit, without computing
+ * the values. Draws of other sizes are not equivalent, even if their counts have the same sum. */
+void noise_skip(struct noise_generator *generator, int64_t count);
+
 #endif

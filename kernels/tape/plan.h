@@ -4,6 +4,7 @@
  *   adjoint.c   makes the calls of the backward from them
  *   segments.c  decides where checkpointing cuts the forward
  *   program.c   puts both in order, with the copies of values that the backward needs
+ *   hooks.c     puts hooks between them, if the caller has one
  *   terms.c     puts low-rank terms where the device reads them
  *
  * Until a tape has its memory, all addresses in it are planned addresses: those of the arena's
@@ -25,9 +26,11 @@ enum tape_block {
 };
 #define BLOCK_SPAN ((uintptr_t)1 << 50)
 
-/* One step of a pass: a call, a copy, or zeroing. */
+/* One step of a pass: a call, a hook, a copy, or zeroing. */
 struct work {
-    struct call *call; /* borrowed; NULL for a copy or zeroing */
+    struct call *call;   /* borrowed; NULL for the others */
+    enum tape_hook hook; /* TAPE_NO_HOOK for the others */
+    int index;           /* of the hook */
     void *to;
     const void *from; /* source of a copy; NULL: zeros */
     size_t bytes;
@@ -86,6 +89,11 @@ struct tape {
     size_t next;
     double advance_flops; /* the most that one tape_advance runs */
 
+    bool (*hook)(void *user, enum tape_hook hook, int index, struct error *err); /* or NULL */
+    void *user;                                                                  /* of the hook */
+    const struct packed **weights; /* the weights that its hooks number, borrowed */
+    size_t weight_count;
+
     void *terms; /* owned device memory that low_rank calls read, or NULL */
     size_t terms_bytes;
 
@@ -143,6 +151,8 @@ struct segments {
  * only computes *saved and changes nothing else. */
 bool tape_put_together(struct tape *tape, const struct segments *segments, bool write,
     size_t *saved, struct error *err) __attribute__((warn_unused_result));
+/* Puts the hooks into the program and lists tape.weights. */
+bool tape_put_hooks(struct tape *tape, struct error *err) __attribute__((warn_unused_result));
 /* Sets bytes[i] to what the backward of call i saves if the forward is one segment. `bytes` has one
  * element per call and belongs to the caller. */
 bool tape_saved_by_call(struct tape *tape, size_t *bytes, struct error *err)

@@ -46,6 +46,7 @@ void tape_destroy(struct tape *tape) {
     free(tape->outsides);
     free(tape->adjoints.items);
     free(tape->program.items);
+    free(tape->weights);
     if (!tape->shared)
         arena_destroy(tape->arena);
     tape->kernels->memory->release(MEMORY_WEIGHTS, tape->terms, tape->terms_bytes);
@@ -85,7 +86,7 @@ static bool make_program(struct tape *tape, bool checkpointing, struct error *er
     return ok;
 }
 
-static bool run(const struct work *work, struct compute *c) {
+static bool run(const struct tape *tape, const struct work *work, struct compute *c) {
     const struct device_memory *memory = c->kernels->memory;
     if (!compute_ok(c))
         return false;
@@ -93,6 +94,8 @@ static bool run(const struct work *work, struct compute *c) {
         call_run(work->call, c);
     else if (c->dry_run)
         return true;
+    else if (work->hook)
+        (void)tape->hook(tape->user, work->hook, work->index, &c->error);
     else if (work->from)
         (void)memory->copy(work->to, work->from, work->bytes, &c->error);
     else
@@ -106,7 +109,7 @@ static void run_all(struct compute *c, void *user) {
     for (size_t i = 0; i < tape->program.count; i++) {
         struct work *work = &tape->program.items[i];
         const double before = c->flops;
-        if (!run(work, c))
+        if (!run(tape, work, c))
             return;
         work->flops = c->flops - before;
     }
@@ -156,7 +159,8 @@ static bool plan(struct tape *tape, const struct tensor *seed, const struct tape
         return false;
     if (!tape->ending && options->count)
         return error_set(err, ERROR_INVALID, "nothing that is trained reaches the output");
-    if (!make_program(tape, options->checkpointing, err))
+    if (!make_program(tape, options->checkpointing, err) ||
+        (tape->hook && !tape_put_hooks(tape, err)))
         return false;
     for (int i = 0; i < BLOCK_COUNT; i++)
         tape->block_bytes[i] = (tape->block_bytes[i] + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT *
@@ -186,6 +190,8 @@ static bool create(const struct compute *like, void (*forward)(struct compute *c
             memcpy(tape->parameters, options->parameters, count * sizeof(*tape->parameters));
         tape->arena = options->arena;
         tape->shared = options->arena != NULL;
+        tape->hook = options->hook;
+        tape->user = options->user;
         ok = tape->shared || arena_create(like->kernels->memory, &tape->arena, err);
         tape->compute = (struct compute){ .kernels = like->kernels, .arena = tape->arena };
     }
@@ -264,6 +270,11 @@ size_t tape_bytes(const struct tape *tape) {
     return arena_block_bytes(blocks_bytes(tape) + tape->figures.scratch_bytes);
 }
 
+const struct packed *const *tape_weights(const struct tape *tape, int *count) {
+    *count = (int)tape->weight_count;
+    return tape->weights;
+}
+
 struct tensor tape_gradient(const struct tape *tape, const struct tensor *of) {
     struct tensor gradient = *of;
     const struct interval i = tensor_interval(of);
@@ -290,7 +301,7 @@ bool tape_advance(struct tape *tape, enum tape_point *reached, struct error *err
     if (tape->next == tape->program.count)
         return error_set(err, ERROR_INTERNAL, "a training pass goes on that has not begun");
     const size_t end = advance_end(tape, tape->next, &flops);
-    while (tape->next < end && run(&tape->program.items[tape->next], &tape->compute))
+    while (tape->next < end && run(tape, &tape->program.items[tape->next], &tape->compute))
         tape->next++;
     if (!compute_ok(&tape->compute)) {
         tape->next = tape->program.count;

@@ -1,5 +1,5 @@
 /* Our generators against torch's: published values of both generators, and draws recorded with
- * tests/reference/noise.py. */
+ * tests/reference/noise.py. What is skipped leaves the state that drawing leaves. */
 #include "kernels/random/noise.h"
 #include "kernels/random/philox.h"
 #include "tests/check.h"
@@ -126,6 +126,92 @@ static void recorded_sequences(const char *path) {
     json_decref(cases);
 }
 
+/* Each recorded draw, after the draws before it were skipped instead of drawn. */
+static void recorded_sequences_go_on_after_skips(const char *path) {
+    json_error_t why;
+    json_t *cases = json_load_file(path, 0, &why);
+    CHECK(cases, "%s: %s", path, why.text);
+    size_t index, at, i;
+    json_t *item, *draw, *value;
+    int draws = 0;
+    double worst = 0;
+    json_array_foreach(cases, index, item) {
+        const uint64_t seed = strtoull(json_string_value(json_object_get(item, "seed")), NULL, 10);
+        json_array_foreach(json_object_get(item, "draws"), at, draw) {
+            float drawn[128];
+            struct noise_generator g;
+            noise_init(&g, RNG_CPU, seed);
+            for (size_t before = 0; before < at; before++)
+                noise_skip(&g, (int64_t)json_array_size(
+                                   json_array_get(json_object_get(item, "draws"), before)));
+            noise_draw(&g, drawn, (int64_t)json_array_size(draw));
+            json_array_foreach(draw, i, value) {
+                const double difference = fabs(drawn[i] - json_number_value(value));
+                worst = fmax(worst, difference);
+                CHECK(difference <= 1e-6, "case %zu draw %zu value %zu: %.8f is not %.8f", index,
+                    at, i, drawn[i], json_number_value(value));
+            }
+            draws += at > 0;
+        }
+    }
+    CHECK(draws >= 8, "%d draws", draws);
+    printf("%d draws of torch.randn after skipped ones, worst difference %.2g\n", draws, worst);
+    json_decref(cases);
+}
+
+static bool same_state(const struct noise_generator *a, const struct noise_generator *b) {
+    return a->kind == b->kind && memcmp(&a->mt, &b->mt, sizeof(a->mt)) == 0 &&
+           a->has_cached == b->has_cached && memcmp(&a->cached, &b->cached, sizeof(double)) == 0 &&
+           a->seed == b->seed && a->offset == b->offset;
+}
+
+/* Random sequences of normal draws and of single words: randint, rand and bernoulli take one word a
+ * value. The counts lie around the sizes of a block, of the twister's state and of the CUDA grid.
+ */
+static void a_skip_leaves_the_state_of_a_draw(enum rng_kind kind) {
+    static const int64_t edges[] = { 0, 1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 607, 608, 623, 624, 625,
+        640, 1248, 4096, 16384 };
+    const int64_t large = 4 * 132 * 2048 + 5;
+    float *drawn = malloc(sizeof(float) * (size_t)large), next[2][17];
+    struct mt19937 choice;
+    int64_t values = 0;
+    int compared = 0;
+    mt19937_init(&choice, 77);
+    for (int sequence = 0; sequence < 60; sequence++) {
+        struct noise_generator real, skipped;
+        noise_init(&real, kind, mt19937_next(&choice));
+        skipped = real;
+        for (int step = 0; step < 40; step++, compared++) {
+            const uint32_t which = mt19937_next(&choice);
+            int64_t count = edges[which / 4 % (sizeof(edges) / sizeof(edges[0]))];
+            if (kind == RNG_CUDA && step == 0)
+                count = large;
+            else if (which % 4 == 1)
+                count = mt19937_next(&choice) % 2000;
+            if (which % 4 == 2) {
+                for (int64_t i = 0; i < count; i++)
+                    mt19937_next(&real.mt);
+                mt19937_skip(&skipped.mt, count);
+            } else {
+                noise_draw(&real, drawn, count);
+                noise_skip(&skipped, count);
+            }
+            values += count;
+            CHECK(same_state(&real, &skipped), "sequence %d, step %d: %lld values, kind %u",
+                sequence, step, (long long)count, which % 4);
+        }
+        for (int64_t count = 1; count <= 17; count += 8) {
+            noise_draw(&real, next[0], count);
+            noise_draw(&skipped, next[1], count);
+            CHECK(memcmp(next[0], next[1], (size_t)count * sizeof(float)) == 0,
+                "sequence %d: the next numbers differ", sequence);
+        }
+    }
+    free(drawn);
+    printf("%s: %d skips of %lld values leave the state of the draws\n",
+        kind == RNG_CUDA ? "cuda" : "cpu", compared, (long long)values);
+}
+
 /* If a draw is larger than the grid, each thread continues with its next counter, and the next draw
  * starts behind all counters of this one. Checked with a direct implementation of Philox. */
 static void large_cuda_draws_follow_the_grid(void) {
@@ -163,6 +249,9 @@ int main(int argc, char **argv) {
     latents_have_torchs_mean_std_and_last(RNG_CPU, -0.00757526, 1.00420802, -1.078208);
     latents_have_torchs_mean_std_and_last(RNG_CUDA, -0.00694543, 1.00087683, -2.954316);
     recorded_sequences(argv[1]);
+    recorded_sequences_go_on_after_skips(argv[1]);
+    a_skip_leaves_the_state_of_a_draw(RNG_CPU);
+    a_skip_leaves_the_state_of_a_draw(RNG_CUDA);
     large_cuda_draws_follow_the_grid();
     return check_done();
 }

@@ -125,12 +125,13 @@ static struct row draw_row(const struct batch *b, int64_t item, struct mt19937 *
     return row;
 }
 
-static void draw_masks(struct batch *b, struct mt19937 *masks) {
+static void draw_masks(
+    const struct batch *b, struct row *rows, int64_t count, struct mt19937 *masks) {
     if (!b->options.inpainting || b->options.config->masks != TRAIN_MASKS_RANDOM)
         return;
-    for (int64_t i = 0; i < b->count; i++) {
-        const struct bucket px = train_source_size(b->options.source, b->rows[i].item);
-        b->rows[i].mask = mask_draw(masks, px.width, px.height);
+    for (int64_t i = 0; i < count; i++) {
+        const struct bucket px = train_source_size(b->options.source, rows[i].item);
+        rows[i].mask = mask_draw(masks, px.width, px.height);
     }
 }
 
@@ -188,7 +189,7 @@ void batch_begin(struct batch *b, int64_t epoch, const int64_t *samples, int64_t
         b->rows[i].shuffle = shuffle_key((uint64_t)b->options.config->seed, epoch, samples[i]);
     b->fetched = 0;
     b->plain = false;
-    draw_masks(b, masks);
+    draw_masks(b, b->rows, b->count, masks);
     begin_expecting(b);
 }
 
@@ -201,7 +202,7 @@ void batch_begin_plain(
     for (int64_t i = 0; i < count; i++)
         b->rows[i] = (struct row){ .item = items[i],
             .crop = placement_centre(s->placement(s->user, items[i])) };
-    draw_masks(b, masks);
+    draw_masks(b, b->rows, b->count, masks);
     begin_expecting(b);
 }
 
@@ -236,9 +237,14 @@ bool batch_fetch(struct batch *b, bool *done, struct error *err) {
     return true;
 }
 
+/* All rows of a batch have one size. */
+static struct batch_shape shape_of(const struct batch *b, const struct row *rows, int64_t count) {
+    const struct encoded_size size = encoded_size(b->options.encoded, rows[0].item);
+    return (struct batch_shape){ count, size.height, size.width };
+}
+
 struct batch_shape batch_get_shape(const struct batch *b) {
-    const struct encoded_size size = encoded_size(b->options.encoded, b->rows[0].item);
-    return (struct batch_shape){ b->count, size.height, size.width };
+    return shape_of(b, b->rows, b->count);
 }
 
 /* --- the input of a pass --- */
@@ -255,25 +261,39 @@ static void join_input(struct batch *b, int64_t pixels) {
     }
 }
 
-struct pass_batch batch_take(struct batch *b, struct noise_generator *generator, double scale) {
+static struct draws_options draws_options_of(const struct batch *b, bool plain) {
     const struct batch_options *o = &b->options;
     const struct train_config *c = o->config;
+    return (struct draws_options){
+        .noise_offset = (float)c->noise_offset,
+        .input_perturbation = (float)c->input_perturbation,
+        .caption_dropout = plain ? 0 : (float)c->caption_dropout,
+        .v_prediction = o->v_prediction,
+        .num_train_timesteps = o->num_train_timesteps,
+        .alphas_cumprod = o->alphas_cumprod,
+        .scaling_factor = vae_get_config(o->vae)->scaling_factor,
+    };
+}
+
+static void weigh_rows(const struct batch *b, bool plain, const int32_t *timesteps, int64_t rows,
+    double scale, float *weights) {
+    const struct train_config *c = b->options.config;
+    loss_weights(&(struct loss_options){ .v_prediction = b->options.v_prediction,
+                     .snr_gamma = c->snr_gamma,
+                     .prior = c->with_prior_preservation && !plain,
+                     .prior_loss_weight = c->prior_loss_weight },
+        b->options.alphas_cumprod, timesteps, (int)rows, weights);
+    for (int64_t row = 0; row < rows; row++)
+        weights[row] *= (float)scale;
+}
+
+struct pass_batch batch_take(struct batch *b, struct noise_generator *generator, double scale) {
+    const struct batch_options *o = &b->options;
     const struct batch_shape shape = batch_get_shape(b);
-    draws_take(generator,
-        &(struct draws_options){
-            .noise_offset = (float)c->noise_offset,
-            .input_perturbation = (float)c->input_perturbation,
-            .caption_dropout = b->plain ? 0 : (float)c->caption_dropout,
-            .v_prediction = o->v_prediction,
-            .num_train_timesteps = o->num_train_timesteps,
-            .alphas_cumprod = o->alphas_cumprod,
-            .scaling_factor = vae_get_config(o->vae)->scaling_factor,
-        },
+    const struct draws_options draws = draws_options_of(b, b->plain);
+    draws_take(generator, &draws,
         &(struct draws_batch){
-            .rows = shape.rows,
-            .height = shape.height,
-            .width = shape.width,
-            .channels = b->channels,
+            .shape = { shape.rows, shape.height, shape.width, b->channels },
             .mean = b->mean,
             .log_variance = b->log_variance,
             .masked_mean = b->masked_mean,
@@ -291,13 +311,25 @@ struct pass_batch batch_take(struct batch *b, struct noise_generator *generator,
             memcpy(b->context + (size_t)row * text_bytes, b->no_context, text_bytes);
     if (o->inpainting)
         join_input(b, shape.rows * shape.height * shape.width);
-    loss_weights(&(struct loss_options){ .v_prediction = o->v_prediction,
-                     .snr_gamma = c->snr_gamma,
-                     .prior = c->with_prior_preservation && !b->plain,
-                     .prior_loss_weight = c->prior_loss_weight },
-        o->alphas_cumprod, b->timesteps, (int)shape.rows, b->weights);
-    for (int64_t row = 0; row < shape.rows; row++)
-        b->weights[row] *= (float)scale;
+    weigh_rows(b, b->plain, b->timesteps, shape.rows, scale, b->weights);
     return (struct pass_batch){ o->inpainting ? b->input : b->noisy, b->target, b->timesteps,
         b->context, b->weights };
+}
+
+/* --- batches of other ranks --- */
+
+struct batch_shape batch_skip(const struct batch *b, const int64_t *samples, int64_t count,
+    struct noise_generator *generator, struct mt19937 *masks, double scale, float *weights) {
+    struct row rows[TRAIN_PASS_ROWS_MAX];
+    int32_t timesteps[TRAIN_PASS_ROWS_MAX];
+    const int64_t row_count = draw_rows(b, samples, count, &generator->mt, rows);
+    draw_masks(b, rows, row_count, masks);
+    const struct batch_shape shape = shape_of(b, rows, row_count);
+    const struct draws_options draws = draws_options_of(b, false);
+    draws_skip(generator, &draws,
+        &(struct draws_shape){ shape.rows, shape.height, shape.width, b->channels },
+        b->options.inpainting, timesteps);
+    if (weights)
+        weigh_rows(b, false, timesteps, shape.rows, scale, weights);
+    return shape;
 }

@@ -5,13 +5,14 @@
 /* Visits the batch in memory order; `drawn` is the element's position in torch's order,
  * [rows][channels][height][width]. */
 #define FOR_EACH(b, row, channel, i, drawn)                                                        \
-    for (int64_t row = 0, i = 0, pixels_ = (b)->height * (b)->width; row < (b)->rows; row++)       \
+    for (int64_t row = 0, i = 0, pixels_ = (b)->shape.height * (b)->shape.width;                   \
+         row < (b)->shape.rows; row++)                                                             \
         for (int64_t pixel_ = 0; pixel_ < pixels_; pixel_++)                                       \
-            for (int64_t channel = 0, drawn = row * (b)->channels * pixels_ + pixel_;              \
-                 channel < (b)->channels; channel++, i++, drawn += pixels_)
+            for (int64_t channel = 0, drawn = row * (b)->shape.channels * pixels_ + pixel_;        \
+                 channel < (b)->shape.channels; channel++, i++, drawn += pixels_)
 
-static int64_t elements(const struct draws_batch *b) {
-    return b->rows * b->height * b->width * b->channels;
+static int64_t elements(const struct draws_shape *s) {
+    return s->rows * s->height * s->width * s->channels;
 }
 
 float draws_uniform(struct mt19937 *mt) {
@@ -33,7 +34,7 @@ void draws_permutation(struct mt19937 *mt, int64_t count, int64_t *out) {
 /* Computes out = (mean + exp(log_variance / 2) z) scaling_factor with newly drawn z. */
 static void sample(struct noise_generator *generator, const struct draws_options *o,
     const struct draws_batch *b, const float *mean, const float *log_variance, float *out) {
-    noise_draw(generator, b->work, elements(b));
+    noise_draw(generator, b->work, elements(&b->shape));
     FOR_EACH(b, row, channel, i, drawn) {
         const float deviation = expf(0.5f * fminf(fmaxf(log_variance[i], -30), 20));
         out[i] = (mean[i] + deviation * b->work[drawn]) * o->scaling_factor;
@@ -42,15 +43,15 @@ static void sample(struct noise_generator *generator, const struct draws_options
 
 static void draw_noise(struct noise_generator *generator, const struct draws_options *o,
     const struct draws_batch *b, float *noise) {
-    noise_draw(generator, b->work, elements(b));
+    noise_draw(generator, b->work, elements(&b->shape));
     FOR_EACH(b, row, channel, i, drawn) {
         noise[i] = b->work[drawn];
     }
     if (o->noise_offset == 0)
         return;
-    noise_draw(generator, b->work, b->rows * b->channels);
+    noise_draw(generator, b->work, b->shape.rows * b->shape.channels);
     FOR_EACH(b, row, channel, i, drawn) {
-        noise[i] += o->noise_offset * b->work[row * b->channels + channel];
+        noise[i] += o->noise_offset * b->work[row * b->shape.channels + channel];
     }
 }
 
@@ -70,19 +71,40 @@ static void mix(const struct draws_options *o, const struct draws_batch *b) {
     }
 }
 
+static void draw_timesteps(
+    struct mt19937 *mt, const struct draws_options *o, int64_t rows, int32_t *timesteps) {
+    for (int64_t row = 0; row < rows; row++)
+        timesteps[row] = (int32_t)(mt19937_next(mt) % (uint32_t)o->num_train_timesteps);
+}
+
 void draws_take(
     struct noise_generator *generator, const struct draws_options *o, const struct draws_batch *b) {
+    const int64_t rows = b->shape.rows;
     sample(generator, o, b, b->mean, b->log_variance, b->noisy);
     if (b->masked_mean)
         sample(generator, o, b, b->masked_mean, b->masked_log_variance, b->masked);
     draw_noise(generator, o, b, b->target);
     if (o->input_perturbation != 0)
-        noise_draw(generator, b->work, elements(b));
-    for (int64_t row = 0; row < b->rows; row++)
-        b->timesteps[row] = (int32_t)(mt19937_next(&generator->mt) %
-                                      (uint32_t)o->num_train_timesteps);
-    for (int64_t row = 0; row < b->rows; row++)
+        noise_draw(generator, b->work, elements(&b->shape));
+    draw_timesteps(&generator->mt, o, rows, b->timesteps);
+    for (int64_t row = 0; row < rows; row++)
         b->dropped[row] = o->caption_dropout > 0 &&
                           draws_uniform(&generator->mt) < o->caption_dropout;
     mix(o, b);
+}
+
+void draws_skip(struct noise_generator *generator, const struct draws_options *o,
+    const struct draws_shape *shape, bool masked, int32_t *timesteps) {
+    const int64_t all = elements(shape);
+    noise_skip(generator, all);
+    if (masked)
+        noise_skip(generator, all);
+    noise_skip(generator, all);
+    if (o->noise_offset != 0)
+        noise_skip(generator, shape->rows * shape->channels);
+    if (o->input_perturbation != 0)
+        noise_skip(generator, all);
+    draw_timesteps(&generator->mt, o, shape->rows, timesteps);
+    if (o->caption_dropout > 0)
+        mt19937_skip(&generator->mt, shape->rows);
 }

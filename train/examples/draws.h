@@ -27,9 +27,13 @@ struct draws_options {
     float scaling_factor;        /* the VAE's */
 };
 
+struct draws_shape {
+    int64_t rows, height, width, channels;
+};
+
 /* All arrays are in host memory with the channels last: [rows][height][width][channels]. */
 struct draws_batch {
-    int64_t rows, height, width, channels;
+    struct draws_shape shape;
     const float *mean, *log_variance; /* of the VAE's posterior; logarithm clamped to -30..20 */
     const float *masked_mean, *masked_log_variance; /* for inpainting; else NULL */
     float *masked;                                  /* output: the latents of the masked pictures */
@@ -41,6 +45,11 @@ struct draws_batch {
 
 void draws_take(struct noise_generator *generator, const struct draws_options *options,
     const struct draws_batch *batch);
+
+/* Draws what draws_take draws for a batch of this shape, but computes only the timesteps, [rows].
+ * `masked`: with latents of masked pictures. */
+void draws_skip(struct noise_generator *generator, const struct draws_options *options,
+    const struct draws_shape *shape, bool masked, int32_t *timesteps);
 
 /* Do what torch.rand(()) and torch.randperm(count) do. The permutation has the numbers below
  * count. */

@@ -200,15 +200,14 @@ static float *panel_at(float *panels, int64_t inner, int64_t o, int64_t i) {
     return panels + ((o / LOW_RANK_PANEL) * inner + i) * LOW_RANK_PANEL + o % LOW_RANK_PANEL;
 }
 
-/* torch first draws default values for
- * both of the layer's factors, which are replaced; these draws are skipped. */
+/* torch first draws default values for both of the layer's factors, which are replaced; these draws
+ * are skipped. */
 void parameters_draw_down(const struct train_config *config, const struct named_weight *target,
     struct noise_generator *generator, float *out) {
     const int64_t inputs = target->k * taps_of(target);
     const int64_t count = config->rank * inputs;
     const int64_t unseen = count + config->rank * target->n;
-    for (int64_t i = 0; i < unseen; i++)
-        mt19937_next(&generator->mt);
+    mt19937_skip(&generator->mt, unseen);
     if (config->init_lora_weights == TRAIN_INIT_GAUSSIAN) {
         noise_draw(generator, out, count);
         for (int64_t i = 0; i < count; i++)

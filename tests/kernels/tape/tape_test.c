@@ -1,12 +1,14 @@
 /* Gradients of small programs (tape_programs.c) against differences of their outputs, with each
  * parameter moved in two directions. Checkpointing does not change a bit. The plan's memory is
  * compared with the memory taken, and the number of operations in one advance is checked. On a CUDA
- * device the gradients must be the reference's.
+ * device the gradients must be the reference's. Hooks come where tape.h says, and weights are
+ * needed only between theirs.
  *
  * usage: tape_test [cuda] */
 #include "kernels/devices.h"
 #include "kernels/tape/plan.h"
 #include "tests/check.h"
+#include "tests/kernels/tape/hook_watch.h"
 #include "tests/kernels/tape/tape_programs.h"
 
 #include <stdlib.h>
@@ -32,6 +34,7 @@ struct taped {
     int count;
     struct arena *arena; /* shared with other tapes, or NULL */
     struct tape *tape;
+    struct hook_watch watch; /* if `watched` */
 };
 
 static int64_t panels(int64_t count) {
@@ -53,6 +56,11 @@ static float *room_for(const struct kernels *k, const struct variable *v, int pa
 }
 
 static struct arena *shared; /* the arena for new tapes, or NULL */
+static bool watched;         /* whether new tapes have hooks */
+
+static size_t gradient_bytes(const void *user, int parameter, int part) {
+    return ((const struct taped *)user)->bytes[parameter][part];
+}
 
 static void tape_start(struct taped *t, struct program *p, const struct program_case *of,
     bool checkpointing, bool dropout) {
@@ -70,7 +78,14 @@ static void tape_start(struct taped *t, struct program *p, const struct program_
             t->parameters[i].gradient[part] = room_for(p->kernels, v, part, &t->bytes[i][part]);
     }
     const struct compute like = { .kernels = p->kernels, .overlay = &p->overlay };
-    const struct tape_options options = { t->parameters, t->count, checkpointing, t->arena };
+    t->watch = (struct hook_watch){ .kernels = p->kernels,
+        .parameters = t->parameters,
+        .count = t->count,
+        .gradient_bytes = gradient_bytes,
+        .user = t,
+        .exact = true };
+    const struct tape_options options = { t->parameters, t->count, checkpointing, t->arena,
+        watched ? hook_watch_call : NULL, &t->watch };
     CHECK(tape_create(&like, of->forward, p, &p->out, &options, &t->tape, &err), "%s: %s", of->name,
         err.message);
 }
@@ -322,6 +337,45 @@ static void keeps_its_promises(const struct program_case *of, bool dropout) {
     program_finish(&p);
 }
 
+/* Runs two passes with hooks and compares the gradients with those of a pass without. */
+static void hooks_keep_their_promises(
+    const struct program_case *of, bool checkpointing, bool dropout) {
+    struct program p;
+    struct taped plain, hooked;
+    program_start(&p, of, kernels, numbers, false);
+    tape_start(&plain, &p, of, checkpointing, dropout);
+    watched = true;
+    tape_start(&hooked, &p, of, checkpointing, dropout);
+    watched = false;
+    int weights;
+    (void)tape_weights(plain.tape, &weights);
+    CHECK(weights == 0 && plain.tape->figures.advances == hooked.tape->figures.advances,
+        "%s: %d weights without hooks, %d and %d advances", of->name, weights,
+        plain.tape->figures.advances, hooked.tape->figures.advances);
+    (void)tape_weights(hooked.tape, &weights);
+    CHECK(weights == p.weight_count, "%s: %d weights of %d", of->name, weights, p.weight_count);
+    int hooks = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        run_pass(&plain, &p);
+        hook_watch_begin(&hooked.watch, hooked.tape);
+        run_pass(&hooked, &p);
+        hook_watch_end(&hooked.watch, of->name);
+        CHECK(pass == 0 || hooks == hooked.watch.hooks, "%s: %d hooks, then %d", of->name, hooks,
+            hooked.watch.hooks);
+        hooks = hooked.watch.hooks;
+    }
+    CHECK(
+        same_gradients(&p, &plain, &hooked), "%s, %s: hooks change bits", kernels->name, of->name);
+    CHECK(hooked.watch.runs >= weights, "%s: %d runs of %d weights", of->name, hooked.watch.runs,
+        weights);
+    printf("%s, %s, checkpointing %d, dropout %d: %d hooks, %d weights needed %d times; the same "
+           "bits with weights poisoned between\n",
+        kernels->name, of->name, checkpointing, dropout, hooks, weights, hooked.watch.runs);
+    tape_finish(&hooked, &p);
+    tape_finish(&plain, &p);
+    program_finish(&p);
+}
+
 /* Every allocation gets a new address: memory is not freed until the end. */
 static struct block {
     char *begin;
@@ -494,6 +548,46 @@ static void wrong_uses_are_refused(void) {
     tape_destroy(NULL);
 }
 
+static bool refusing_hook(void *user, enum tape_hook hook, int index, struct error *err) {
+    int *left = user;
+    (void)hook;
+    (void)index;
+    return (*left)-- > 0 || error_set(err, ERROR_IO, "the test refuses");
+}
+
+/* A hook that fails ends the pass, at whichever point of it; the next pass is whole. */
+static void a_hook_may_fail(void) {
+    struct program p;
+    struct error err;
+    struct tape *tape;
+    int left = 0, failed = 0;
+    program_start(&p, &program_cases[0], kernels_cpu(), numbers, false);
+    struct taped t;
+    tape_start(&t, &p, &program_cases[0], true, false);
+    const struct compute like = { .kernels = kernels_cpu(), .overlay = &p.overlay };
+    const struct tape_options options = { t.parameters, t.count, true, NULL, refusing_hook, &left };
+    CHECK(tape_create(&like, program_cases[0].forward, &p, &p.out, &options, &tape, &err), "%s",
+        err.message);
+    for (bool ended = false; !ended && failed < 1000; failed += !ended) {
+        enum tape_point reached = TAPE_BETWEEN;
+        left = failed;
+        err = (struct error){ 0 };
+        tape_begin(tape);
+        while (reached != TAPE_END && tape_advance(tape, &reached, &err))
+            ;
+        ended = reached == TAPE_END && !err.code;
+        CHECK(ended || (err.code == ERROR_IO && left < 0), "hook %d: %s", failed, err.message);
+        CHECK(ended || !tape_advance(tape, &reached, &err), "a pass goes on that has failed");
+    }
+    int weights;
+    (void)tape_weights(tape, &weights);
+    printf("a pass ended at each of its %d hooks\n", failed);
+    CHECK(failed > 2 * weights + t.count && failed < 1000, "%d hooks", failed);
+    tape_destroy(tape);
+    tape_finish(&t, &p);
+    program_finish(&p);
+}
+
 /* In training all rows of a batch must have the same changes. */
 static void rows_must_not_differ(void) {
     struct program p;
@@ -545,6 +639,8 @@ static void all_programs(const struct kernels *table) {
         program_finish(&p);
         keeps_its_promises(&program_cases[i], false);
         keeps_its_promises(&program_cases[i], true);
+        for (int which = 0; which < 4; which++)
+            hooks_keep_their_promises(&program_cases[i], which & 1, which & 2);
     }
 }
 
@@ -593,6 +689,7 @@ int main(int argc, char **argv) {
     a_forward_needs_no_parameters();
     wrong_uses_are_refused();
     rows_must_not_differ();
+    a_hook_may_fail();
     tapes_share_an_arena();
     free(numbers);
     return check_done();
