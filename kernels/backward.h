@@ -154,12 +154,32 @@ struct mse_args {
     struct tensor *d_prediction;              /* like prediction, or NULL */
 };
 
-/* sums[0] = sum of x[i]^2, summed in f64 and rounded; sums[1] = number of elements that are not
- * finite. x f32 [n]; sums f32 [2]. */
-struct sum_squares_args {
-    const struct tensor *x;
-    struct tensor *sums;
+/* The sums of squares of a flat array, one for each piece of SQUARE_PIECE elements; the last piece
+ * may be shorter. For piece i of x:
+ *   pieces[i][0] = sum of x[j]^2, in f64;  pieces[i][1] = number of elements that are not finite.
+ * The order of a piece's sum depends on its length alone. So an array that is cut at multiples of
+ * SQUARE_PIECE has the same pieces, bit for bit, whoever computes the parts with this table.
+ * square_pieces_fold adds up all of them in their order. */
+struct square_pieces_args {
+    const struct tensor *x; /* f32 [n] */
+    struct tensor *pieces;  /* f64 [square_pieces_count(n)][2] */
 };
+#define SQUARE_PIECE 65536
+
+static inline int64_t square_pieces_count(int64_t n) {
+    return (n + SQUARE_PIECE - 1) / SQUARE_PIECE;
+}
+/* Adds up pieces [count][2] in host memory: *sum, and *broken, the number of elements that are not
+ * finite. */
+static inline void square_pieces_fold(
+    const double *pieces, int64_t count, double *sum, int64_t *broken) {
+    *sum = 0;
+    *broken = 0;
+    for (int64_t i = 0; i < count; i++) {
+        *sum += pieces[2 * i];
+        *broken += (int64_t)pieces[2 * i + 1];
+    }
+}
 
 /* One step of AdamW as in torch's single-tensor code, elementwise over flat f32 arrays:
  *   g = gradient * gradient_scale, clamped to -gradient_limit .. gradient_limit if that is not 0;

@@ -63,6 +63,8 @@ static bool guards_are_whole(const struct buffer *b) {
 static double value(const struct tensor *t, int64_t i) {
     if (t->dtype == DTYPE_F32)
         return (double)((const float *)t->data)[i];
+    if (t->dtype == DTYPE_F64)
+        return ((const double *)t->data)[i];
     if (t->dtype == DTYPE_BF16)
         return (double)bf16_to_f32(((const uint16_t *)t->data)[i]);
     return (double)f16_to_f32(((const uint16_t *)t->data)[i]);
