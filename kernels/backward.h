@@ -5,7 +5,10 @@
  * activation has the activation's shape and dtype; a gradient of a parameter is f32. For every
  * entry, these rules hold in addition to those of kernels.h:
  *  - gradients of activations are written, or added to the present contents if `accumulate` is set;
- *    gradients of parameters are always added to the present contents;
+ *  - a parameter's gradient is computed whole, in f32, and added once: contents = fl(contents + g),
+ *    where g is the finished f32 gradient of this call: what the call leaves in zeros. Sums inside
+ *    g may be wider. So gradients that are computed apart, each onto zeros, and then added in f32
+ *    in the order of the calls have the bits that the calls leave one after the other;
  *  - a gradient that is not wanted is NULL;
  *  - dy is never written; a gradient that is written overlaps no input unless the field allows it;
  *  - row i of an activation's gradient depends on row i of the inputs only; a parameter's gradient
@@ -151,12 +154,32 @@ struct mse_args {
     struct tensor *d_prediction;              /* like prediction, or NULL */
 };
 
-/* sums[0] = sum of x[i]^2, summed in f64 and rounded; sums[1] = number of elements that are not
- * finite. x f32 [n]; sums f32 [2]. */
-struct sum_squares_args {
-    const struct tensor *x;
-    struct tensor *sums;
+/* The sums of squares of a flat array, one for each piece of SQUARE_PIECE elements; the last piece
+ * may be shorter. For piece i of x:
+ *   pieces[i][0] = sum of x[j]^2, in f64;  pieces[i][1] = number of elements that are not finite.
+ * The order of a piece's sum depends on its length alone. So an array that is cut at multiples of
+ * SQUARE_PIECE has the same pieces, bit for bit, whoever computes the parts with this table.
+ * square_pieces_fold adds up all of them in their order. */
+struct square_pieces_args {
+    const struct tensor *x; /* f32 [n] */
+    struct tensor *pieces;  /* f64 [square_pieces_count(n)][2] */
 };
+#define SQUARE_PIECE 65536
+
+static inline int64_t square_pieces_count(int64_t n) {
+    return (n + SQUARE_PIECE - 1) / SQUARE_PIECE;
+}
+/* Adds up pieces [count][2] in host memory: *sum, and *broken, the number of elements that are not
+ * finite. */
+static inline void square_pieces_fold(
+    const double *pieces, int64_t count, double *sum, int64_t *broken) {
+    *sum = 0;
+    *broken = 0;
+    for (int64_t i = 0; i < count; i++) {
+        *sum += pieces[2 * i];
+        *broken += (int64_t)pieces[2 * i + 1];
+    }
+}
 
 /* One step of AdamW as in torch's single-tensor code, elementwise over flat f32 arrays:
  *   g = gradient * gradient_scale, clamped to -gradient_limit .. gradient_limit if that is not 0;

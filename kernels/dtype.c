@@ -110,6 +110,7 @@ size_t dtype_size(enum dtype dtype) {
     case DTYPE_I32:
         return 4;
     case DTYPE_I64:
+    case DTYPE_F64:
         return 8;
     }
     return 0;
@@ -127,6 +128,8 @@ const char *dtype_name(enum dtype dtype) {
         return "i32";
     case DTYPE_I64:
         return "i64";
+    case DTYPE_F64:
+        return "f64";
     }
     return "unknown";
 }

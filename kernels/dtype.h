@@ -5,11 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32, DTYPE_I64 };
+/* f64: sums alone. */
+enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32, DTYPE_I64, DTYPE_F64 };
 
 /* Bytes of one element. */
 size_t dtype_size(enum dtype dtype);
-/* "f32", "f16", "bf16", "i32", "i64". */
+/* "f32", "f16", "bf16", "i32", "i64", "f64". */
 const char *dtype_name(enum dtype dtype);
 
 float f16_to_f32(uint16_t h);

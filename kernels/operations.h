@@ -44,7 +44,7 @@
     X(low_rank_backward)                                                                           \
     X(dropout)                                                                                     \
     X(mse)                                                                                         \
-    X(sum_squares)                                                                                 \
+    X(square_pieces)                                                                               \
     X(adamw)                                                                                       \
     X(lion)                                                                                        \
     X(prodigy_sums)                                                                                \

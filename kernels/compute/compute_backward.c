@@ -339,13 +339,14 @@ bool mse_is_right(const struct check *k, const struct mse_args *a) {
                NULL);
 }
 
-bool sum_squares_is_right(const struct check *k, const struct sum_squares_args *a) {
+bool square_pieces_is_right(const struct check *k, const struct square_pieces_args *a) {
     if (!check_tensor(k, "x", a->x, 1, TENSOR_MAX_RANK) ||
-        !check_dtype(k, "x", a->x, DTYPE_F32, NULL) || !check_tensor(k, "sums", a->sums, 1, 1))
+        !check_dtype(k, "x", a->x, DTYPE_F32, NULL) || !check_tensor(k, "pieces", a->pieces, 2, 2))
         return false;
-    const struct tensor want = tensor_1d(NULL, DTYPE_F32, 2);
-    return check_shape(k, "sums", a->sums, &want, "x", a->x) &&
-           check_output_apart(k, "sums", a->sums, "x", a->x, false);
+    const struct tensor want = tensor_2d(
+        NULL, DTYPE_F64, square_pieces_count(tensor_elements(a->x)), 2);
+    return check_shape(k, "pieces", a->pieces, &want, "x", a->x) &&
+           check_output_apart(k, "pieces", a->pieces, "x", a->x, false);
 }
 
 static bool step_is_right(const struct check *k, double beta1, double beta2, double limit) {

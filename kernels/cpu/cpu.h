@@ -26,7 +26,7 @@ void layers_register(struct kernels *table);
     X(activation_backward)                                                                         \
     X(geglu_backward)                                                                              \
     X(concat_backward)                                                                             \
-    X(sum_squares)                                                                                 \
+    X(square_pieces)                                                                               \
     X(adamw)                                                                                       \
     X(lion)                                                                                        \
     X(prodigy_sums)                                                                                \

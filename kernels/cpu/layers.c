@@ -4,6 +4,7 @@
 #include "kernels/reference/reference.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static enum dtype layers_activation_dtype(enum dtype weight_dtype) {
     return weight_dtype == DTYPE_BF16 && cpu_level()->multiplies_bf16 ? DTYPE_BF16 : DTYPE_F32;
@@ -141,6 +142,18 @@ static bool plain_conv2d_dx(const struct conv2d_backward_args *args, struct erro
     return ok;
 }
 
+/* dbias += the sums [rows][n] of all rows, added up before they meet what dbias holds. `whole` [n]
+ * is scratch. */
+static void add_rows(
+    const float *sums, int64_t rows, int64_t n, float *restrict whole, float *restrict dbias) {
+    memcpy(whole, sums, (size_t)n * sizeof(*whole));
+    for (int64_t row = 1; row < rows; row++)
+        for (int64_t i = 0; i < n; i++)
+            whole[i] += sums[row * n + i];
+    for (int64_t i = 0; i < n; i++)
+        dbias[i] += whole[i];
+}
+
 /* dbias += the sums of dy over all rows; d_row_add (+)= the sums of each row, from channel `first`
  * on. */
 static bool add_sums(const struct matmul_gradient *job, struct tensor *dbias,
@@ -150,8 +163,8 @@ static bool add_sums(const struct matmul_gradient *job, struct tensor *dbias,
     if (!sums || cpu_plans())
         return sums != NULL;
     cpu_level()->matmul->gradient_sums(job, sums);
-    for (int64_t i = 0; dbias && i < count; i++)
-        ((float *)dbias->data)[i % job->n] += sums[i];
+    if (dbias)
+        add_rows(sums, job->rows, job->n, old, dbias->data);
     for (int64_t row = 0; d_row_add && row < job->rows; row++) {
         float *sum = sums + row * job->n;
         char *to = (char *)d_row_add->data +

@@ -6,7 +6,7 @@
 #define PARALLEL_MIN 16384
 /* Elements that one thread takes at a time. */
 #define PIECE 8192
-/* Elements whose squares are summed as one piece; the sums of the pieces are added in order. */
+/* Elements that Prodigy sums as one piece; the sums of the pieces are added in order. */
 #define SUM_PIECE 65536
 
 typedef double vd __attribute__((vector_size(LANES * 8)));
@@ -108,9 +108,9 @@ bool NAME(concat_backward)(const struct concat_backward_args *args, struct error
     return true;
 }
 
-/* *sum = the sum of the squares of x[from..to); *odd = the number of these elements that are not
- * finite. */
-static void square_piece(const float *x, int64_t from, int64_t to, double *sum, int64_t *odd) {
+/* piece[0] = the sum of the squares of x[from..to); piece[1] = the number of these elements that
+ * are not finite. */
+static void square_piece(const float *x, int64_t from, int64_t to, double piece[2]) {
     vd sums = { 0 };
     vi counts = { 0 };
     for (int64_t i = from; i < to; i += LANES) {
@@ -119,33 +119,21 @@ static void square_piece(const float *x, int64_t from, int64_t to, double *sum, 
         sums += wide * wide;
         counts += ((vi)v & 0x7f800000) == 0x7f800000; /* -1 */
     }
-    *sum = 0;
-    *odd = 0;
+    piece[0] = piece[1] = 0;
     for (int i = 0; i < LANES; i++) {
-        *sum += sums[i];
-        *odd -= counts[i];
+        piece[0] += sums[i];
+        piece[1] -= counts[i];
     }
 }
 
-bool NAME(sum_squares)(const struct sum_squares_args *args, struct error *err) {
-    const int64_t n = tensor_elements(args->x), pieces = (n + SUM_PIECE - 1) / SUM_PIECE;
-    struct part {
-        double sum;
-        int64_t odd;
-    } *parts = cpu_scratch((size_t)pieces * sizeof(*parts), err);
-    if (!parts || cpu_plans())
-        return parts != NULL;
-#pragma omp parallel for if (pieces > 1)
-    for (int64_t i = 0; i < pieces; i++)
-        square_piece(args->x->data, i * SUM_PIECE, i + 1 < pieces ? (i + 1) * SUM_PIECE : n,
-            &parts[i].sum, &parts[i].odd);
-    struct part all = { 0 };
-    for (int64_t i = 0; i < pieces; i++) {
-        all.sum += parts[i].sum;
-        all.odd += parts[i].odd;
-    }
-    ((float *)args->sums->data)[0] = (float)all.sum;
-    ((float *)args->sums->data)[1] = (float)all.odd;
+bool NAME(square_pieces)(const struct square_pieces_args *args, struct error *err) {
+    (void)err;
+    const int64_t n = tensor_elements(args->x), count = square_pieces_count(n);
+    double(*pieces)[2] = args->pieces->data;
+#pragma omp parallel for if (count > 1)
+    for (int64_t i = 0; i < count; i++)
+        square_piece(
+            args->x->data, i * SQUARE_PIECE, i + 1 < count ? (i + 1) * SQUARE_PIECE : n, pieces[i]);
     return true;
 }
 

@@ -116,8 +116,23 @@ static bool is_off(const char *name, bool *off, struct error *err) {
            error_set(err, ERROR_INVALID, "%s is \"%.40s\"; it can be 0 or 1", name, text);
 }
 
+/* A small workspace makes entries cut their work into many parts, which few calls need else. */
+static bool read_workspace(struct cuda_properties *out, struct error *err) {
+    static const char name[] = "LATENTD_CUDA_WORKSPACE_KIB";
+    const size_t most = CUDA_WORKSPACE_BYTES >> 10;
+    const char *text = getenv(name);
+    char *end = NULL;
+    const size_t kib = text ? (size_t)strtoull(text, &end, 10) : most;
+    out->workspace_bytes = kib << 10;
+    return !text ||
+           (*text >= '0' && *text <= '9' && !*end && kib >= CUDA_WORKSPACE_KIB_MIN &&
+               kib <= most) ||
+           error_set(err, ERROR_INVALID, "%s is \"%.40s\"; it can be %d to %zu", name, text,
+               CUDA_WORKSPACE_KIB_MIN, most);
+}
+
 static bool read_switches(struct cuda_properties *out, struct error *err) {
-    return is_off("LATENTD_CUDA_OVERLAP", &out->no_overlap, err) &&
+    return read_workspace(out, err) && is_off("LATENTD_CUDA_OVERLAP", &out->no_overlap, err) &&
            is_off("LATENTD_CUDA_CLUSTERS", &out->no_clusters, err);
 }
 
@@ -179,8 +194,8 @@ bool cuda_open(int index, struct error *err) {
         return false;
     if (!cuda_ok(
             cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream", err) ||
-        !cuda_ok(
-            cudaMalloc(&workspace, CUDA_WORKSPACE_BYTES), "cudaMalloc of the workspace", err)) {
+        !cuda_ok(cudaMalloc(&workspace, properties.workspace_bytes), "cudaMalloc of the workspace",
+            err)) {
         if (stream)
             (void)cudaStreamDestroy(stream);
         return error_prefix(err, "cuda:%d", index);
@@ -212,7 +227,11 @@ void cuda_forbid_overlap(void) {
 }
 
 void *cuda_workspace(size_t bytes) {
-    return bytes <= CUDA_WORKSPACE_BYTES ? device.workspace : NULL;
+    return bytes <= device.properties.workspace_bytes ? device.workspace : NULL;
+}
+
+size_t cuda_workspace_bytes(void) {
+    return device.open ? device.properties.workspace_bytes : CUDA_WORKSPACE_BYTES;
 }
 
 bool cuda_enter(struct error *err) {

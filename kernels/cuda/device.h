@@ -22,8 +22,10 @@ extern "C" {
 /* The largest cluster, in blocks, that every chip with clusters supports. */
 #define CUDA_PORTABLE_CLUSTER 8
 
-/* Size of the scratch memory that all entries share. */
+/* Size of the scratch memory that all entries share, unless LATENTD_CUDA_WORKSPACE_KIB makes it
+ * smaller. */
 #define CUDA_WORKSPACE_BYTES ((size_t)64 << 20)
+#define CUDA_WORKSPACE_KIB_MIN 64 /* what entries take without asking for its size */
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +38,7 @@ struct cuda_properties {
     int code;       /* of the loaded code; lower than capability if translated from older PTX */
     int multiprocessors;
     bool no_overlap, no_clusters;  /* LATENTD_CUDA_OVERLAP=0, LATENTD_CUDA_CLUSTERS=0 */
+    size_t workspace_bytes;        /* LATENTD_CUDA_WORKSPACE_KIB */
     size_t shared_bytes_per_block; /* with cudaFuncSetAttribute's opt-in */
     size_t l2_bytes;
     size_t memory_bytes;
@@ -71,11 +74,13 @@ bool cuda_may_overlap(bool wanted);
  * something other than a kernel is queued. */
 void cuda_forbid_overlap(void);
 
-/* Returns the scratch memory that all entries share, CUDA_WORKSPACE_BYTES of device memory.
+/* Returns the scratch memory that all entries share, cuda_workspace_bytes() of device memory.
  * Whatever is queued next may overwrite it. A kernel that starts before the previous one has ended
  * (programmatic launch) must not touch it before griddepcontrol_wait(). NULL if `bytes` is larger
  * than the scratch memory. */
 void *cuda_workspace(size_t bytes);
+/* Returns the size of the scratch memory; before cuda_open, CUDA_WORKSPACE_BYTES. */
+size_t cuda_workspace_bytes(void);
 
 /* Whether calls are being recorded instead of run. If so, nothing may be measured or waited for. */
 bool cuda_is_recording(void);

@@ -87,11 +87,11 @@ static bool upload(const struct tensor *tensor, int c_in, int taps, bool geglu, 
     void *to, void *phases, struct error *err) {
     const int64_t n = tensor->shape[0];
     const size_t row_bytes = (size_t)c_in * (size_t)taps * dtype_size(tensor->dtype);
-    int64_t rows = (int64_t)(CUDA_WORKSPACE_BYTES / row_bytes);
+    int64_t rows = (int64_t)(cuda_workspace_bytes() / row_bytes);
     if (rows < 1)
         return error_set(err, ERROR_UNSUPPORTED,
             "one output of a weight takes %zu bytes, more than the %zu of the scratch memory",
-            row_bytes, CUDA_WORKSPACE_BYTES);
+            row_bytes, cuda_workspace_bytes());
     if (rows > n)
         rows = n;
     void *scratch = cuda_workspace((size_t)rows * row_bytes);
@@ -123,7 +123,7 @@ static int64_t file_row(const struct packed *p, int64_t row) {
 static bool unpack_rows(const struct packed *p, const void *from, enum dtype dtype, int64_t width,
     float *out, struct error *err) {
     const size_t row_bytes = (size_t)width * dtype_size(dtype);
-    const int64_t most = (int64_t)(CUDA_WORKSPACE_BYTES / row_bytes), rows = most < 1 ? 1 : most;
+    const int64_t most = (int64_t)(cuda_workspace_bytes() / row_bytes), rows = most < 1 ? 1 : most;
     for (int64_t first = 0; first < p->n; first += rows) {
         const int64_t count = p->n - first < rows ? p->n - first : rows;
         const char *seen = (const char *)cuda_memory.view(

@@ -107,9 +107,9 @@ static void output_channel(const struct layer *l, int64_t o, double *sums) {
         }
     }
     for (int64_t i = 0; l->dw && i < taps * c_in; i++)
-        reference_store(l->dw, o * taps * c_in + i, sums[i], true);
+        reference_add_gradient((float *)l->dw->data + o * taps * c_in + i, sums[i]);
     if (l->dbias)
-        reference_store(l->dbias, o, bias, true);
+        reference_add_gradient((float *)l->dbias->data + o, bias);
 }
 
 static bool parameter_gradients(const struct layer *l, struct error *err) {

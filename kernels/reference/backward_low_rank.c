@@ -57,11 +57,10 @@ static void run_rank(const struct low_rank *l, const struct low_rank_term *term,
 /* gradient += sums. sums is [n][inner]; gradient is in panels of n: [n / 16][inner][16]. */
 static void add_panels(float *gradient, const double *sums, int64_t n, int64_t inner) {
     for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < inner; j++) {
-            float *at = gradient + (i / LOW_RANK_PANEL * inner + j) * LOW_RANK_PANEL +
-                        i % LOW_RANK_PANEL;
-            *at = (float)((double)*at + sums[i * inner + j]);
-        }
+        for (int64_t j = 0; j < inner; j++)
+            reference_add_gradient(
+                gradient + (i / LOW_RANK_PANEL * inner + j) * LOW_RANK_PANEL + i % LOW_RANK_PANEL,
+                sums[i * inner + j]);
     }
 }
 

@@ -100,9 +100,9 @@ static bool run(const struct norm *n, struct error *err) {
     }
     for (int64_t c = 0; ok && c < channels; c++) {
         if (n->dgamma)
-            reference_store(n->dgamma, c, sums[c], true);
+            reference_add_gradient((float *)n->dgamma->data + c, sums[c]);
         if (n->dbeta)
-            reference_store(n->dbeta, c, sums[channels + c], true);
+            reference_add_gradient((float *)n->dbeta->data + c, sums[channels + c]);
     }
     free(sums);
     floats_finish(&x);

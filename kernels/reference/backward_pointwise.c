@@ -23,7 +23,7 @@ static bool gather(const struct embedding_backward_args *args, const float *dy, 
                 sums[j] += (double)dy[i * c + j];
         }
         for (int64_t j = 0; is_used && j < c; j++)
-            reference_store(t, row * c + j, sums[j], true);
+            reference_add_gradient((float *)t->data + row * c + j, sums[j]);
     }
     free(sums);
     return true;

@@ -35,8 +35,12 @@ bool float_output_init(struct float_output *o, struct tensor *y, struct error *e
 bool float_output_store(struct float_output *o);
 void float_output_finish(struct float_output *o);
 
-/* t[i] = x, or t[i] += x if `accumulate`. */
+/* t[i] = x, or t[i] += x if `accumulate`; rounded once. */
 void reference_store(struct tensor *t, int64_t i, double x, bool accumulate);
+/* Adds a finished gradient of a parameter: g is rounded to f32, then added in f32 (backward.h). */
+static inline void reference_add_gradient(float *parameter, double g) {
+    *parameter += (float)g;
+}
 
 double reference_activation(enum activation activation, double x);
 /* activation'(x) */

@@ -20,6 +20,8 @@ static enum safetensors_dtype dtype_on_disk(enum dtype dtype) {
         return SAFETENSORS_I32;
     case DTYPE_I64:
         return SAFETENSORS_I64;
+    case DTYPE_F64:
+        return SAFETENSORS_F64;
     }
     return SAFETENSORS_DTYPE_COUNT;
 }
@@ -27,9 +29,12 @@ static enum safetensors_dtype dtype_on_disk(enum dtype dtype) {
 /* Sorts by dtype, wide ones first, so that every tensor is aligned in the file, then by name. The
  * format's own writer uses the same order. */
 static int item_order(const void *a, const void *b) {
-    static const int rank[] = {
-        [DTYPE_I64] = 0, [DTYPE_F32] = 1, [DTYPE_I32] = 2, [DTYPE_BF16] = 3, [DTYPE_F16] = 4
-    };
+    static const int rank[] = { [DTYPE_I64] = 0,
+        [DTYPE_F64] = 1,
+        [DTYPE_F32] = 2,
+        [DTYPE_I32] = 3,
+        [DTYPE_BF16] = 4,
+        [DTYPE_F16] = 5 };
     const struct safetensors_item *x = *(const struct safetensors_item *const *)a;
     const struct safetensors_item *y = *(const struct safetensors_item *const *)b;
     if (x->tensor.dtype != y->tensor.dtype)

@@ -420,7 +420,7 @@ static void mse(void) {
 
 /* Checks that every training operation was compared, except those that have no gradient. */
 static void every_operation_is_compared(void) {
-    const uint64_t others = OPERATION_BIT(sum_squares) | OPERATION_BIT(adamw) |
+    const uint64_t others = OPERATION_BIT(square_pieces) | OPERATION_BIT(adamw) |
                             OPERATION_BIT(lion) | OPERATION_BIT(prodigy_sums) |
                             OPERATION_BIT(prodigy) | OPERATION_BIT(adafactor);
 #define COMPARED(name)                                                                             \

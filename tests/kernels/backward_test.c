@@ -351,17 +351,18 @@ static void training(void) {
     op_dropout(&c, &(struct dropout_args){ &x, 0.3f, &seed, &step, 3, &y, false });
     COMPARE(&c, memory[1], golden_dropout);
 
-    struct tensor sums = poison(memory[2], tensor_1d(NULL, DTYPE_F32, 2));
+    struct tensor pieces = poison(memory[2], tensor_2d(NULL, DTYPE_F64, 1, 2));
+    const double *sums = (const double *)(const void *)memory[2];
     double want = 0;
     for (int i = 0; i < 30; i++)
         want += (double)memory[0][i] * (double)memory[0][i];
-    op_sum_squares(&c, &(struct sum_squares_args){ &x, &sums });
-    compare("sum_squares", &c, memory[2], (const float[]){ (float)want, 0 }, 2);
+    op_square_pieces(&c, &(struct square_pieces_args){ &x, &pieces });
+    compare("square_pieces", &c, (const float[]){ (float)sums[0], (float)sums[1] },
+        (const float[]){ (float)want, 0 }, 2);
     memory[0][3] = NAN;
     memory[0][17] = -INFINITY;
-    op_sum_squares(&c, &(struct sum_squares_args){ &x, &sums });
-    CHECK(isnan(memory[2][0]) && memory[2][1] == 2, "%g, %g not finite", (double)memory[2][0],
-        (double)memory[2][1]);
+    op_square_pieces(&c, &(struct square_pieces_args){ &x, &pieces });
+    CHECK(isnan(sums[0]) && sums[1] == 2, "%g, %g not finite", sums[0], sums[1]);
 
     struct tensor parameter = input(memory[0], 1, tensor_1d(NULL, DTYPE_F32, 12));
     struct tensor m = zeros(memory[1], parameter), v = zeros(memory[2], parameter);
@@ -519,6 +520,73 @@ static void bf16(void) {
     bf16_of_attention();
 }
 
+/* ---- sums of squares that are computed in parts ---- */
+
+#define PIECES 4
+#define FLOATS ((PIECES - 1) * SQUARE_PIECE + 12345)
+
+/* Sums the squares of the floats [from, to) on the device, into their pieces. */
+static void sum_part(struct compute *c, float *x, double *pieces, int64_t from, int64_t to) {
+    struct tensor part = tensor_1d(x + from, DTYPE_F32, to - from);
+    struct tensor sums = tensor_2d(
+        pieces + from / SQUARE_PIECE * 2, DTYPE_F64, square_pieces_count(to - from), 2);
+    part.device = sums.device = path_device->device;
+    op_square_pieces(c, &(struct square_pieces_args){ &part, &sums });
+}
+
+/* An array that is cut at a piece has the same pieces, bit for bit, and the fold of all is the
+ * plain sum of all squares. Two orders of a sum of n positive numbers differ by at most 2 (n - 1)
+ * 2^-53 of it. */
+static void squares_of_parts(void) {
+    const struct device_memory *on = path_device->memory;
+    struct compute c = { .kernels = path_device };
+    const size_t bytes = FLOATS * sizeof(float), sums_bytes = PIECES * 2 * sizeof(double);
+    const double allowed = 2.0 * FLOATS * 0x1p-53;
+    double whole[PIECES][2], plain = 0, sum = 0;
+    float *numbers = malloc(bytes);
+    void *x = NULL, *sums = NULL;
+    int64_t broken = 0;
+    CHECK(numbers && on->alloc(MEMORY_ACTIVATIONS, bytes, &x, &c.error) &&
+              on->alloc(MEMORY_ACTIVATIONS, sums_bytes, &sums, &c.error),
+        "%s", c.error.message);
+    if (!sums)
+        exit(1);
+    for (int i = 0; i < FLOATS; i++) {
+        numbers[i] = (float)(sin(0.37 * i) * exp2(i % 41 - 20));
+        plain += (double)numbers[i] * (double)numbers[i];
+    }
+    CHECK(on->upload(x, numbers, bytes, &c.error), "%s", c.error.message);
+    for (int cut = 0; cut < PIECES; cut++) {
+        if (cut)
+            sum_part(&c, x, sums, 0, (int64_t)cut * SQUARE_PIECE);
+        sum_part(&c, x, sums, (int64_t)cut * SQUARE_PIECE, FLOATS);
+        const void *seen = compute_ok(&c) ? on->view(sums, sums_bytes, &c.error) : NULL;
+        CHECK(seen, "%s", c.error.message);
+        if (seen && !cut)
+            memcpy(whole, seen, sums_bytes);
+        CHECK(!seen || memcmp(whole, seen, sums_bytes) == 0, "other pieces when cut at %d", cut);
+        CHECK(on->zero(sums, sums_bytes, &c.error), "%s", c.error.message);
+    }
+    square_pieces_fold(whole[0], PIECES, &sum, &broken);
+    const double off = fabs(sum - plain) / plain;
+    printf("%-36s off the plain sum by %.2g, at most %.2g\n", "pieces of squares", off, allowed);
+    CHECK(off <= allowed && broken == 0, "%.17g, not %.17g; %lld broken", sum, plain,
+        (long long)broken);
+    numbers[7] = NAN;
+    numbers[2 * SQUARE_PIECE] = -INFINITY;
+    numbers[2 * SQUARE_PIECE + 1] = INFINITY;
+    CHECK(on->upload(x, numbers, bytes, &c.error), "%s", c.error.message);
+    sum_part(&c, x, sums, 0, FLOATS);
+    const double *seen = compute_ok(&c) ? on->view(sums, sums_bytes, &c.error) : NULL;
+    CHECK(seen, "%s", c.error.message);
+    if (seen)
+        square_pieces_fold(seen, PIECES, &sum, &broken);
+    CHECK(isnan(sum) && broken == 3, "%g, %lld of 3 broken", sum, (long long)broken);
+    on->release(MEMORY_ACTIVATIONS, x, bytes);
+    on->release(MEMORY_ACTIVATIONS, sums, sums_bytes);
+    free(numbers);
+}
+
 static void every_operation_is_compared(void) {
 #define COMPARED(name)                                                                             \
     CHECK(compared >> OPERATION_##name & 1, "%s is compared with no numbers of torch", #name);
@@ -545,6 +613,7 @@ int main(int argc, char **argv) {
     LOW_RANK(CONV_1X1, 5, 4, linear);
     LOW_RANK(CONV_3X3_DOWN, 3, 2, down);
     training();
+    squares_of_parts();
     lion_and_prodigy();
     adafactor((struct factored_shape){ 5, 3, 1, 1, true });
     adafactor((struct factored_shape){ 2, 2, 3, 1, false });

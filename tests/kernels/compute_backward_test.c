@@ -195,10 +195,14 @@ static void optimizer_refuses(void) {
     REFUSES(mse, mse, a.loss = &three, "loss is f32 [3], it must be f32 [2] for prediction");
     REFUSES(mse, mse, a.d_prediction = &y, "d_prediction (f32 [2][4]) overlaps target");
 
-    struct tensor flat = f32_1d(0, 8), sums = f32_1d(64, 2), inside = f32_1d(4, 2);
-    const struct sum_squares_args squares = { &flat, &sums };
-    ACCEPTS(sum_squares, squares, (void)0);
-    REFUSES(sum_squares, squares, a.sums = &inside, "sums (f32 [2]) overlaps x (f32 [8])");
+    struct tensor flat = f32_1d(0, 8), pieces = tensor_2d(memory + 64, DTYPE_F64, 1, 2);
+    struct tensor inside = tensor_2d(memory + 4, DTYPE_F64, 1, 2), floats = f32_2d(64, 1, 2);
+    struct tensor sums = f32_1d(64, 2);
+    const struct square_pieces_args squares = { &flat, &pieces };
+    ACCEPTS(square_pieces, squares, (void)0);
+    REFUSES(square_pieces, squares, a.pieces = &inside, "pieces (f64 [1][2]) overlaps x (f32 [8])");
+    REFUSES(square_pieces, squares, a.pieces = &floats,
+        "pieces is f32 [1][2], it must be f64 [1][2] for x");
 
     struct tensor gradient = f32_1d(64, 8), m = f32_1d(128, 8), v = f32_1d(192, 8);
     const struct adamw_args adamw = { &flat, &gradient, &m, &v, 1e-3, 0.9, 0.999, 1e-8, 0.01, 1, 1,

@@ -160,6 +160,7 @@ static void shapes_views_and_names(void) {
     CHECK(strlen(tensor_describe(&t, small, sizeof(small))) == 7, "\"%s\" is cut", small);
     CHECK_STRING(dtype_name(DTYPE_BF16), "bf16");
     CHECK(dtype_size(DTYPE_I64) == 8 && dtype_size(DTYPE_F16) == 2, "dtype sizes");
+    CHECK(dtype_size(DTYPE_F64) == 8 && strcmp(dtype_name(DTYPE_F64), "f64") == 0, "f64");
 }
 
 int main(void) {

@@ -1,6 +1,7 @@
 /* DoRA, LoHa and LoKr as files: names and shapes are those of peft and LyCORIS
  * (tests/reference/training.py), and the adapter reader computes from each file the weights that
- * training computed with. */
+ * training computed with. And their gradients, which a step of the optimizer gets from those of the
+ * weights. */
 #include "train/optimizer/products.h"
 
 #include "models/adapter/adapter.h"
@@ -133,6 +134,31 @@ static void the_reader_computes_the_same_weights(
     adapter_close(adapter);
 }
 
+/* What a pull leaves in zeros, it adds to other numbers once, as a whole (kernels/backward.h). */
+static void gradients_are_added_once(struct parameters *p, const char *name) {
+    struct error err = { 0 };
+    float *whole = p->products->whole->gradients;
+    float *first = malloc((size_t)p->floats * sizeof(float));
+    int64_t wrong = 0, nonzero = 0;
+    for (int64_t i = 0; i < p->products->whole->floats; i++)
+        whole[i] = (float)sin(0.3 * (double)i);
+    CHECK(first && products_pull(p, &err), "%s", err.message);
+    for (int64_t i = 0; first && i < p->floats; i++) {
+        first[i] = p->gradients[i];
+        nonzero += first[i] != 0;
+        p->gradients[i] = (float)cos(1.1 * (double)i);
+    }
+    CHECK(products_pull(p, &err), "%s", err.message);
+    for (int64_t i = 0; first && i < p->floats; i++)
+        wrong += p->gradients[i] != (float)cos(1.1 * (double)i) + first[i];
+    printf("%s: %lld of %lld gradients are not 0, all of them added once\n", name,
+        (long long)nonzero, (long long)p->floats);
+    CHECK(wrong == 0 && nonzero > 0, "%s: %lld of %lld gradients were added in parts", name,
+        (long long)wrong, (long long)p->floats);
+    CHECK(parameters_clear_gradients(p, &err), "%s", err.message);
+    free(first);
+}
+
 static void check_kind(size_t i, const json_t *recorded) {
     struct small_job job = { 0 };
     struct error err = { 0 };
@@ -146,6 +172,7 @@ static void check_kind(size_t i, const json_t *recorded) {
         "%s", err.message);
     names_and_shapes_are_theirs(recorded);
     the_reader_computes_the_same_weights(&job, job.parameters, kinds[i].name, kinds[i].allowed);
+    gradients_are_added_once(job.parameters, kinds[i].name);
     small_job_finish(&job);
 }
 

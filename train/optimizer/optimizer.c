@@ -52,11 +52,9 @@ bool optimizer_add_floats(struct optimizer *o, const char *name, struct error *e
     return optimizer_add_state(o, name, (size_t)o->parameters->floats * sizeof(float), false, err);
 }
 
-static void sum_squares(struct compute *c, void *user) {
-    const struct optimizer *o = user;
-    const struct tensor x = optimizer_floats(o, o->parameters->gradients, 0, o->parameters->floats);
-    struct tensor sums = optimizer_floats(o, o->sums, 0, 2);
-    op_sum_squares(c, &(struct sum_squares_args){ .x = &x, .sums = &sums });
+/* Bytes of the pieces whose squares are summed (backward.h). */
+static size_t pieces_bytes(const struct parameters *p) {
+    return (size_t)square_pieces_count(p->floats) * 2 * sizeof(double);
 }
 
 bool optimizer_init(struct optimizer *o, const struct train_config *config,
@@ -69,9 +67,10 @@ bool optimizer_init(struct optimizer *o, const struct train_config *config,
     if (o->kind->on_host_only && kernels->device != DEVICE_CPU)
         return error_set(err, ERROR_UNSUPPORTED,
             "use_8bit_adam: 8-bit states are stepped on the CPU only, and this job runs on a GPU");
-    bool ok = arena_create(kernels->memory, &o->compute.arena, err) &&
+    bool ok = kernels->memory->alloc(
+                  MEMORY_WEIGHTS, pieces_bytes(parameters), (void **)&o->pieces, err) &&
               kernels->memory->alloc(MEMORY_WEIGHTS, 2 * sizeof(float), (void **)&o->sums, err) &&
-              o->kind->add_states(o, err) && compute_plan(&o->compute, sum_squares, o, err);
+              o->kind->add_states(o, err);
     if (!ok)
         optimizer_finish(o);
     return ok;
@@ -85,9 +84,11 @@ void optimizer_finish(struct optimizer *o) {
         else
             free(state->data);
     }
-    if (o->parameters)
-        o->parameters->kernels->memory->release(MEMORY_WEIGHTS, o->sums, 2 * sizeof(float));
-    arena_destroy(o->compute.arena);
+    if (o->parameters) {
+        const struct device_memory *memory = o->parameters->kernels->memory;
+        memory->release(MEMORY_WEIGHTS, o->sums, 2 * sizeof(float));
+        memory->release(MEMORY_WEIGHTS, o->pieces, pieces_bytes(o->parameters));
+    }
     *o = (struct optimizer){ 0 };
 }
 
@@ -148,20 +149,34 @@ static bool step_all(struct optimizer *o, const struct optimizer_now *now, struc
     return !steps || visit_ranges(o, o->kind->step, true, now, err);
 }
 
+/* Sums the squares of all gradients. *sum is rounded to f32: beyond its range there is no step.
+ * *broken: the number of gradients that are not finite. */
+static bool sum_squares(struct optimizer *o, double *sum, int64_t *broken, struct error *err) {
+    const struct parameters *p = o->parameters;
+    const int64_t count = square_pieces_count(p->floats);
+    const struct tensor x = optimizer_floats(o, p->gradients, 0, p->floats);
+    struct tensor pieces = tensor_2d(o->pieces, DTYPE_F64, count, 2);
+    pieces.device = p->kernels->device;
+    op_square_pieces(&o->compute, &(struct square_pieces_args){ .x = &x, .pieces = &pieces });
+    if (failed(&o->compute, err))
+        return false;
+    const double *seen = p->kernels->memory->view(o->pieces, pieces_bytes(p), err);
+    if (!seen)
+        return false;
+    square_pieces_fold(seen, count, sum, broken);
+    *sum = (double)(float)*sum;
+    return true;
+}
+
 bool optimizer_step(struct optimizer *o, const struct learning_rate *schedule,
     int64_t schedule_step, double loss_scale, struct optimizer_report *report, struct error *err) {
     const double max_norm = o->config->max_grad_norm;
-    const struct device_memory *memory = o->parameters->kernels->memory;
-    if (!parameters_pull_gradients(o->parameters, err))
+    double sum;
+    int64_t broken;
+    if (!parameters_pull_gradients(o->parameters, err) || !sum_squares(o, &sum, &broken, err))
         return false;
-    sum_squares(&o->compute, o);
-    if (failed(&o->compute, err))
-        return false;
-    const float *sums = memory->view(o->sums, 2 * sizeof(float), err);
-    if (!sums)
-        return false;
-    *report = (struct optimizer_report){ sqrt((double)sums[0]) / loss_scale, (int64_t)sums[1],
-        .stepped = sums[1] == 0 && isfinite(sums[0]) };
+    *report = (struct optimizer_report){ sqrt(sum) / loss_scale, broken,
+        .stepped = broken == 0 && isfinite(sum) };
     if (report->stepped) {
         struct optimizer_now now = { schedule, schedule_step, 1 / loss_scale };
         if (max_norm > 0 && report->grad_norm + 1e-6 > max_norm)

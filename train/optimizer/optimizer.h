@@ -21,12 +21,13 @@ struct optimizer {
     const struct optimizer_kind *kind;
     const struct train_config *config; /* borrowed */
     struct parameters *parameters;     /* borrowed */
-    struct compute compute;            /* its arena is owned */
-    int64_t steps;                     /* number of steps taken */
+    struct compute compute;
+    int64_t steps; /* number of steps taken */
     /* The states, in the form in which a checkpoint keeps them; their data is owned. */
     struct checkpoint_part states[OPTIMIZER_STATES_MAX];
     size_t state_count;
-    float *sums; /* owned, device memory [2] */
+    double *pieces; /* owned, device memory: the sums of squares of pieces of the gradients */
+    float *sums;    /* owned, device memory [2]: Prodigy's */
     /* Where the next range's states begin, during a step. */
     struct optimizer_cursor {
         size_t tensor;

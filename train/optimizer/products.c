@@ -297,9 +297,10 @@ static void compute_factor(const struct product_factor *f, const float *values, 
         memcpy(out, values + f->a, (size_t)(f->rows * f->cols) * sizeof(*out));
 }
 
-/* Adds to the gradients of a factor what its matrix's gradient d [rows][cols] makes of them. */
-static void factor_gradient(
-    const struct product_factor *f, const float *values, const float *d, float *gradients) {
+/* Adds to the gradients of a factor what its matrix's gradient d [rows][cols] makes of them: each
+ * is summed first, then added (backward.h). `sums` [rank][cols] is scratch. */
+static void factor_gradient(const struct product_factor *f, const float *values, const float *d,
+    float *sums, float *gradients) {
     const float *a = values + f->a, *b = values + f->b;
     float *da = gradients + f->a, *db = gradients + f->b;
     if (!f->rank) {
@@ -307,6 +308,7 @@ static void factor_gradient(
             da[i] += d[i];
         return;
     }
+    memset(sums, 0, (size_t)(f->rank * f->cols) * sizeof(*sums));
     for (int64_t i = 0; i < f->rows; i++)
         for (int64_t t = 0; t < f->rank; t++) {
             float sum = 0;
@@ -314,8 +316,10 @@ static void factor_gradient(
                 sum += d[i * f->cols + j] * b[t * f->cols + j];
             da[i * f->rank + t] += sum;
             for (int64_t j = 0; j < f->cols; j++)
-                db[t * f->cols + j] += a[i * f->rank + t] * d[i * f->cols + j];
+                sums[t * f->cols + j] += a[i * f->rank + t] * d[i * f->cols + j];
         }
+    for (int64_t i = 0; i < f->rank * f->cols; i++)
+        db[i] += sums[i];
 }
 
 /* Memory for one layer. */
@@ -323,10 +327,12 @@ struct room {
     float *base, *change; /* owned: [n][k taps] */
     float *factors[2];    /* owned: the matrices */
     float *d[2];          /* owned: their gradients */
+    float *sums[2];       /* owned: [rank][cols] */
 };
 
 static void room_finish(struct room *r) {
-    float *const all[] = { r->base, r->change, r->factors[0], r->factors[1], r->d[0], r->d[1] };
+    float *const all[] = { r->base, r->change, r->factors[0], r->factors[1], r->d[0], r->d[1],
+        r->sums[0], r->sums[1] };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         free(all[i]);
 }
@@ -337,10 +343,12 @@ static bool room_init(const struct product_module *m, struct room *r) {
     *r = (struct room){ .base = malloc(count * sizeof(float)),
         .change = malloc(count * sizeof(float)) };
     for (int i = 0; i < 2; i++) {
-        const size_t own = (size_t)(m->factors[i].rows * m->factors[i].cols);
+        const struct product_factor *f = &m->factors[i];
+        const size_t own = (size_t)(f->rows * f->cols);
         r->factors[i] = malloc((own + 1) * sizeof(float));
         r->d[i] = calloc(own + 1, sizeof(float));
-        ok = ok && r->factors[i] && r->d[i];
+        r->sums[i] = malloc((size_t)(f->rank * f->cols + 1) * sizeof(float));
+        ok = ok && r->factors[i] && r->d[i] && r->sums[i];
     }
     if (ok && r->base && r->change)
         return true;
@@ -414,7 +422,7 @@ static bool pull_module(const struct products *s, const struct product_module *m
             r.d[1][two] += own * r.factors[0][one];
     }
     for (int i = 0; i < 2 && m->factors[i].rows; i++)
-        factor_gradient(&m->factors[i], values, r.d[i], gradients);
+        factor_gradient(&m->factors[i], values, r.d[i], r.sums[i], gradients);
     room_finish(&r);
     return true;
 }

@@ -6,6 +6,10 @@
  *   d_down[r][tap][k] += sum over tokens of v[token][r] x[pixel(token, tap)][k];
  *   dx[pixel][k] (+)= sum over terms, taps and ranks of v[a token that reads it][r]
  * down[r][tap][k].
+ *
+ * If u and v of all rows do not fit in the workspace, dx is computed for some rows at a time. The
+ * factors' gradients, which are sums over all rows, are then computed for some ranks at a time.
+ * Both have the bits that they have in one piece.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -20,8 +24,9 @@
 struct term {
     const float *down, *up;
     float *d_down, *d_up; /* or NULL */
-    float *u, *v;         /* [tokens][rank] */
-    int rank, first, n;
+    float *u, *v;         /* [tokens][ranks] */
+    int from, ranks;      /* the ranks of this launch: from, ... from + ranks - 1 */
+    int rank, first, n;   /* rank: of the whole term, which says how the factors lie */
     float scale;
 };
 
@@ -66,21 +71,21 @@ template <class T> __global__ void __launch_bounds__(THREADS, 2) ranks(const str
     const int64_t token = blockIdx.x;
     const int lane = (int)threadIdx.x % 32, width = a.taps * a.k;
     const T *dy = (const T *)a.dy + token * a.channels + t.first;
-    for (int r = (int)threadIdx.x / 32; r < t.rank; r += WARPS) {
+    for (int r = (int)threadIdx.x / 32; r < t.ranks; r += WARPS) {
         float u = 0.0f, v = 0.0f;
         for (int j = lane; j < t.n; j += 32)
-            v = fmaf(to_float(dy[j]), t.up[panel_at(j, r, t.rank)], v);
+            v = fmaf(to_float(dy[j]), t.up[panel_at(j, t.from + r, t.rank)], v);
         for (int tap = 0; t.d_up && tap < a.taps; tap++) {
             const int64_t pixel = pixel_of(a, token, tap);
             for (int c = lane; pixel >= 0 && c < a.k; c += 32)
                 u = fmaf(to_float(((const T *)a.x)[pixel * a.k + c]),
-                    t.down[panel_at(r, tap * a.k + c, width)], u);
+                    t.down[panel_at(t.from + r, tap * a.k + c, width)], u);
         }
         v = warp_sum(v);
         u = warp_sum(u);
         if (lane == 0) {
-            t.v[token * t.rank + r] = t.scale * v;
-            t.u[token * t.rank + r] = u;
+            t.v[token * t.ranks + r] = t.scale * v;
+            t.u[token * t.ranks + r] = u;
         }
     }
 }
@@ -92,14 +97,14 @@ template <class T> __global__ void __launch_bounds__(THREADS) ups(const struct l
     griddepcontrol_launch();
     const struct term t = a.terms[blockIdx.y];
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (!t.d_up || i >= (int64_t)t.rank * t.n)
+    if (!t.d_up || i >= (int64_t)t.ranks * t.n)
         return;
     const int j = (int)(i % t.n), r = (int)(i / t.n);
     const T *dy = (const T *)a.dy + t.first + j;
     double sum = 0.0;
     for (int64_t token = 0; token < a.tokens; token++)
-        sum += (double)to_float(dy[token * a.channels]) * (double)t.u[token * t.rank + r];
-    t.d_up[panel_at(j, r, t.rank)] += (float)((double)t.scale * sum);
+        sum += (double)to_float(dy[token * a.channels]) * (double)t.u[token * t.ranks + r];
+    t.d_up[panel_at(j, t.from + r, t.rank)] += (float)((double)t.scale * sum);
 }
 
 template <class T> __global__ void __launch_bounds__(THREADS) downs(const struct low_rank a) {
@@ -108,7 +113,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) downs(const struct
     const struct term t = a.terms[blockIdx.y];
     const int width = a.taps * a.k;
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (!t.d_down || i >= (int64_t)t.rank * width)
+    if (!t.d_down || i >= (int64_t)t.ranks * width)
         return;
     const int inner = (int)(i % width), r = (int)(i / width), tap = inner / a.k;
     const T *x = (const T *)a.x + inner % a.k;
@@ -116,13 +121,13 @@ template <class T> __global__ void __launch_bounds__(THREADS) downs(const struct
     for (int64_t token = 0; token < a.tokens; token++) {
         const int64_t pixel = pixel_of(a, token, tap);
         if (pixel >= 0)
-            sum += (double)t.v[token * t.rank + r] * (double)to_float(x[pixel * a.k]);
+            sum += (double)t.v[token * t.ranks + r] * (double)to_float(x[pixel * a.k]);
     }
-    t.d_down[panel_at(r, inner, width)] += (float)sum;
+    t.d_down[panel_at(t.from + r, inner, width)] += (float)sum;
 }
 
 /* Returns what the term adds to one channel of a pixel through one token. `inner` is tap * k +
- * channel. */
+ * channel. The launch takes all ranks. */
 __device__ __forceinline__ float through(
     const struct low_rank &a, const struct term &t, int64_t token, int inner) {
     float sum = 0.0f;
@@ -174,7 +179,7 @@ template <class T> static bool run(const struct low_rank *a, struct error *err) 
     int64_t most_up = 0, most_down = 0;
     for (int i = 0; i < a->count; i++) {
         const struct term *t = &a->terms[i];
-        const int64_t up = (int64_t)t->rank * t->n, down = (int64_t)t->rank * a->taps * a->k;
+        const int64_t up = (int64_t)t->ranks * t->n, down = (int64_t)t->ranks * a->taps * a->k;
         most_up = t->d_up && up > most_up ? up : most_up;
         most_down = t->d_down && down > most_down ? down : most_down;
     }
@@ -189,11 +194,8 @@ template <class T> static bool run(const struct low_rank *a, struct error *err) 
                launch(inputs<T>, dim3(blocks_for(a->pixels * a->k)), THREADS, 0, name, err, *a));
 }
 
-/* Puts the terms from `first` on into `a`, at most TERMS. Returns the workspace floats that they
- * need per token. */
-static int64_t take_terms(
-    const struct low_rank_backward_args *args, int first, struct low_rank *a) {
-    int64_t floats = 0;
+/* Puts the terms from `first` on into `a`, at most TERMS. */
+static void take_terms(const struct low_rank_backward_args *args, int first, struct low_rank *a) {
     for (a->count = 0; first + a->count < args->count && a->count < TERMS; a->count++) {
         const struct low_rank_term *from = &args->terms[first + a->count];
         struct term *t = &a->terms[a->count];
@@ -201,42 +203,83 @@ static int64_t take_terms(
         t->up = from->up;
         t->d_down = args->gradients ? args->gradients[first + a->count].down : NULL;
         t->d_up = args->gradients ? args->gradients[first + a->count].up : NULL;
-        t->rank = (int)from->rank;
+        t->rank = t->ranks = (int)from->rank;
         t->first = (int)from->first;
         t->n = (int)from->n;
         t->scale = from->scale;
-        floats += 2 * from->rank;
     }
+}
+
+/* Returns the workspace floats per token that u and v need. */
+static int64_t floats_of(const struct low_rank *a) {
+    int64_t floats = 0;
+    for (int i = 0; i < a->count; i++)
+        floats += 2 * a->terms[i].ranks;
     return floats;
 }
 
-/* Computes as many rows at a time as fit in the workspace. */
-template <class T>
-static bool run_rows(struct low_rank all, int64_t rows, int64_t floats, struct error *err) {
-    const int64_t tokens = all.tokens / rows, pixels = all.pixels / rows;
-    const int64_t most = (int64_t)(CUDA_WORKSPACE_BYTES / sizeof(float)) / (floats * tokens);
-    if (most < 1)
+/* Gives the terms their u and v in the workspace, and runs the kernels. */
+template <class T> static bool run_placed(struct low_rank *a, struct error *err) {
+    const int64_t floats = floats_of(a);
+    float *at = (float *)cuda_workspace((size_t)(floats * a->tokens) * sizeof(float));
+    if (!at)
         return error_set(err, ERROR_UNSUPPORTED,
             "%lld tokens of ranks of %lld together are more than this device takes at once",
-            (long long)tokens, (long long)(floats / 2));
+            (long long)a->tokens, (long long)(floats / 2));
+    for (int i = 0; i < a->count; i++) {
+        a->terms[i].u = at;
+        a->terms[i].v = at + a->tokens * a->terms[i].ranks;
+        at += 2 * a->tokens * a->terms[i].ranks;
+    }
+    return run<T>(a, err);
+}
+
+/* Computes dx alone, for `most` rows at a time. */
+template <class T>
+static bool run_rows(struct low_rank all, int64_t rows, int64_t most, struct error *err) {
+    const int64_t tokens = all.tokens / rows, pixels = all.pixels / rows;
+    for (int i = 0; i < all.count; i++)
+        all.terms[i].d_down = all.terms[i].d_up = NULL;
     for (int64_t first = 0; first < rows; first += most) {
         const int64_t here = rows - first < most ? rows - first : most;
         struct low_rank a = all;
         a.tokens = here * tokens;
         a.pixels = here * pixels;
         a.dy = (const T *)all.dy + first * tokens * a.channels;
-        a.x = all.x ? (const T *)all.x + first * pixels * a.k : NULL;
-        a.dx = all.dx ? (T *)all.dx + first * pixels * a.k : NULL;
-        float *at = (float *)cuda_workspace((size_t)(floats * a.tokens) * sizeof(float));
-        for (int i = 0; i < a.count; i++) {
-            a.terms[i].u = at;
-            a.terms[i].v = at + a.tokens * a.terms[i].rank;
-            at += 2 * a.tokens * a.terms[i].rank;
-        }
-        if (!run<T>(&a, err))
+        a.dx = (T *)all.dx + first * pixels * a.k;
+        if (!run_placed<T>(&a, err))
             return false;
     }
     return true;
+}
+
+/* Computes the gradients of each term's factors alone, for `most` ranks at a time. */
+template <class T>
+static bool run_ranks(const struct low_rank *all, int64_t most, struct error *err) {
+    for (int i = 0; i < all->count; i++) {
+        const struct term *t = &all->terms[i];
+        struct low_rank a = *all;
+        a.dx = NULL;
+        a.count = 1;
+        a.terms[0] = *t;
+        for (int from = 0; (t->d_down || t->d_up) && from < t->rank; from += a.terms[0].ranks) {
+            a.terms[0].from = from;
+            a.terms[0].ranks = t->rank - from < most ? t->rank - from : (int)most;
+            if (!run_placed<T>(&a, err))
+                return false;
+        }
+    }
+    return true;
+}
+
+template <class T> static bool run_terms(struct low_rank a, int64_t rows, struct error *err) {
+    const int64_t floats = (int64_t)(cuda_workspace_bytes() / sizeof(float));
+    const int64_t fit = floats / floats_of(&a) * rows / a.tokens; /* rows */
+    const int64_t ranks = floats / (2 * a.tokens);
+    if (fit >= rows)
+        return run_placed<T>(&a, err);
+    return (!a.dx || run_rows<T>(a, rows, fit > 1 ? fit : 1, err)) &&
+           run_ranks<T>(&a, ranks > 1 ? ranks : 1, err);
 }
 
 static struct low_rank low_rank_of(
@@ -273,8 +316,8 @@ extern "C" bool cuda_low_rank_backward(
         return true; /* no gradient is wanted */
     struct low_rank a = low_rank_of(args, in);
     for (int first = 0; first < args->count; first += a.count) {
-        const int64_t floats = take_terms(args, first, &a);
-        if (!CALL_FOR_DTYPE(args->dy->dtype, run_rows, a, args->dy->shape[0], floats, err))
+        take_terms(args, first, &a);
+        if (!CALL_FOR_DTYPE(args->dy->dtype, run_terms, a, args->dy->shape[0], err))
             return false;
         a.accumulate = true;
     }

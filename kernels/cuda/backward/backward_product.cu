@@ -172,11 +172,15 @@ template <class P> __global__ void __launch_bounds__(THREADS, 2) product(const s
         }
 }
 
+/* What column_sums does with the contents of its output: replaces them, adds the sum before it is
+ * rounded (an activation's gradient), or adds the rounded sum (a parameter's, see backward.h). */
+enum adds { REPLACES, ADDS_EXACTLY, ADDS_ROUNDED };
+
 /* out[row * out_step + c] (+)= sum over the row's pixels of dy. Block x has COLUMNS channels; block
  * y is a row. */
 template <class T, class OUT>
 __global__ void __launch_bounds__(THREADS)
-    column_sums(const T *dy, int64_t pixels, int c, OUT *out, int64_t out_step, bool accumulate) {
+    column_sums(const T *dy, int64_t pixels, int c, OUT *out, int64_t out_step, enum adds adds) {
     DYNAMIC_SHARED(double, lines); /* [LINES][COLUMNS] */
     const int channel = (int)blockIdx.x * COLUMNS + (int)threadIdx.x % COLUMNS;
     griddepcontrol_wait();
@@ -191,17 +195,20 @@ __global__ void __launch_bounds__(THREADS)
     for (int i = 1; i < LINES; i++)
         sum += lines[i * COLUMNS + threadIdx.x];
     OUT *to = out + blockIdx.y * out_step + channel;
-    *to = from_float<OUT>((float)(accumulate ? (double)to_float(*to) + sum : sum));
+    if (adds == ADDS_ROUNDED)
+        *to = from_float<OUT>(to_float(*to) + (float)sum);
+    else
+        *to = from_float<OUT>((float)(adds ? (double)to_float(*to) + sum : sum));
 }
 
 template <class T, class OUT>
 static bool sum_columns(const struct tensor *dy, int64_t rows, OUT *out, int64_t out_step,
-    bool accumulate, const char *name, struct error *err) {
+    enum adds adds, const char *name, struct error *err) {
     const int c = (int)dy->shape[dy->rank - 1];
     return launch(column_sums<T, OUT>,
         dim3((unsigned)((c + COLUMNS - 1) / COLUMNS), (unsigned)rows), THREADS,
         THREADS * sizeof(double), name, err, (const T *)dy->data, tensor_elements(dy) / rows / c, c,
-        out, out_step, accumulate);
+        out, out_step, adds);
 }
 
 template <class P>
@@ -217,7 +224,8 @@ static bool run(const struct layer *a, const struct tensor *dy, const struct ten
     return (!a->dx || multiply<input_gradient<T>>(a, a->pixels_in, a->c_in, name, err)) &&
            (!a->dw ||
                multiply<weight_gradient<T>>(a, a->c_out, (int64_t)a->taps * a->c_in, name, err)) &&
-           (!dbias || sum_columns<T, float>(dy, 1, (float *)dbias->data, 0, true, name, err));
+           (!dbias ||
+               sum_columns<T, float>(dy, 1, (float *)dbias->data, 0, ADDS_ROUNDED, name, err));
 }
 
 static bool is_of(const struct tensor *dy, const struct packed *weight, struct error *err) {
@@ -254,8 +262,8 @@ template <class T, class OUT>
 static bool row_gradient_as(const struct conv2d_backward_args *args, struct error *err) {
     const struct tensor *out = args->d_row_add;
     return sum_columns<T, OUT>(args->dy, args->dy->shape[0],
-        (OUT *)out->data + args->row_add_offset, out->shape[1], args->accumulate_row_add,
-        "conv2d_backward", err);
+        (OUT *)out->data + args->row_add_offset, out->shape[1],
+        args->accumulate_row_add ? ADDS_EXACTLY : REPLACES, "conv2d_backward", err);
 }
 
 template <class T>

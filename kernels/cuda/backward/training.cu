@@ -1,7 +1,8 @@
-/* mse, sum_squares and the optimizers. Sums are f64, in an order that depends on the shapes alone.
+/* mse, square_pieces and the optimizers. Sums are f64, in an order that depends on the shapes
+ * alone.
  *
- * In mse, sum_squares and adamw a thread takes FOUR adjacent floats, as one word of 16 bytes if all
- * arrays are aligned for that.
+ * In mse, square_pieces and adamw a thread takes FOUR adjacent floats, as one word of 16 bytes if
+ * all arrays are aligned for that.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -113,22 +114,21 @@ extern "C" bool cuda_mse(const struct mse_args *args, struct error *err) {
     return true;
 }
 
-/* ---- sum_squares ---- */
+/* ---- square_pieces ---- */
 
-#define MAX_PARTS 1024
-
-/* parts[block] = { sum of squares, elements that are not finite } */
+/* Block x is a piece. */
 __global__ void __launch_bounds__(THREADS)
-    sum_squares_parts(const float *x, int64_t n, bool is_word, double *parts) {
+    square_pieces(const float *x, int64_t n, bool is_word, double *pieces) {
     DYNAMIC_SHARED(double, scratch);
     griddepcontrol_wait();
     griddepcontrol_launch();
-    const int64_t step = (int64_t)gridDim.x * THREADS * FOUR;
+    const int64_t first = (int64_t)blockIdx.x * SQUARE_PIECE;
+    const int64_t end = first + SQUARE_PIECE < n ? first + SQUARE_PIECE : n;
     double sum = 0.0;
     unsigned odd = 0;
 #pragma unroll 4
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * FOUR; i < n; i += step) {
-        const float4 v = load_four(x, i, n, is_word);
+    for (int64_t i = first + FOUR * threadIdx.x; i < end; i += FOUR * THREADS) {
+        const float4 v = load_four(x, i, end, is_word);
         sum += (double)v.x * (double)v.x + (double)v.y * (double)v.y + (double)v.z * (double)v.z +
                (double)v.w * (double)v.w;
         odd += !isfinite(v.x) + !isfinite(v.y) + !isfinite(v.z) + !isfinite(v.w);
@@ -136,39 +136,17 @@ __global__ void __launch_bounds__(THREADS)
     sum = block_sum(sum, scratch);
     const double odds = block_sum((double)odd, scratch);
     if (threadIdx.x == 0) {
-        parts[2 * blockIdx.x] = sum;
-        parts[2 * blockIdx.x + 1] = odds;
+        pieces[2 * (int64_t)blockIdx.x] = sum;
+        pieces[2 * (int64_t)blockIdx.x + 1] = odds;
     }
 }
 
-__global__ void __launch_bounds__(THREADS)
-    sum_squares_end(const double *parts, int count, float *sums) {
-    DYNAMIC_SHARED(double, scratch);
-    griddepcontrol_wait();
-    griddepcontrol_launch();
-    double sum = 0.0, odd = 0.0;
-    for (int i = (int)threadIdx.x; i < count; i += THREADS) {
-        sum += parts[2 * i];
-        odd += parts[2 * i + 1];
-    }
-    sum = block_sum(sum, scratch);
-    odd = block_sum(odd, scratch);
-    if (threadIdx.x == 0) {
-        sums[0] = (float)sum;
-        sums[1] = (float)odd;
-    }
-}
-
-extern "C" bool cuda_sum_squares(const struct sum_squares_args *args, struct error *err) {
+extern "C" bool cuda_square_pieces(const struct square_pieces_args *args, struct error *err) {
     const float *x = (const float *)args->x->data;
-    const int64_t n = tensor_elements(args->x), blocks = (n + 8 * THREADS - 1) / (8 * THREADS);
-    const int parts = (int)(blocks < MAX_PARTS ? blocks : MAX_PARTS);
-    double *workspace = (double *)cuda_workspace(2 * MAX_PARTS * sizeof(double));
-    const size_t shared = THREADS * sizeof(double);
-    return launch(sum_squares_parts, dim3((unsigned)parts), THREADS, shared, "sum_squares", err, x,
-               n, are_words(x, NULL, NULL, NULL), workspace) &&
-           launch(sum_squares_end, dim3(1), THREADS, shared, "sum_squares", err, workspace, parts,
-               (float *)args->sums->data);
+    const int64_t n = tensor_elements(args->x);
+    return launch(square_pieces, dim3((unsigned)square_pieces_count(n)), THREADS,
+        THREADS * sizeof(double), "square_pieces", err, x, n, are_words(x, NULL, NULL, NULL),
+        (double *)args->pieces->data);
 }
 
 /* ---- adamw ---- */
@@ -288,6 +266,8 @@ extern "C" bool cuda_lion(const struct lion_args *args, struct error *err) {
 }
 
 /* ---- prodigy_sums and prodigy ---- */
+
+#define MAX_PARTS 1024
 
 struct prodigy_sums {
     const float *parameter, *start, *gradient;

@@ -125,7 +125,7 @@ static bool split_fits(const struct gemm_shape *s, int split) {
     const int64_t phases = gemm_is_phased(s) ? 4 : 1;
     const int64_t columns = divided_up(s->n, 16) * 16;
     return units_of(s) >= 4 * split &&
-           pixels_of(s) * phases * columns * split * 4 <= (int64_t)CUDA_WORKSPACE_BYTES;
+           pixels_of(s) * phases * columns * split * 4 <= (int64_t)cuda_workspace_bytes();
 }
 
 static bool is_vector(const struct gemm_shape *s) {

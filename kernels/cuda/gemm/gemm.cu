@@ -126,8 +126,8 @@ static bool run(const struct gemm_candidate *candidate, struct gemm *g,
                                          (size_t)g->n_partial * 4
                                    : 0;
     int64_t step = INT32_MAX / 4 / row_pixels;
-    if (row_partial && step > (int64_t)(CUDA_WORKSPACE_BYTES / row_partial))
-        step = (int64_t)(CUDA_WORKSPACE_BYTES / row_partial);
+    if (row_partial && step > (int64_t)(cuda_workspace_bytes() / row_partial))
+        step = (int64_t)(cuda_workspace_bytes() / row_partial);
     if (step < 1)
         return error_set(
             err, ERROR_UNSUPPORTED, "one row of %lld pixels is too large", (long long)row_pixels);

@@ -528,7 +528,7 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
      * pixels in an int. */
     const int64_t row_bytes = (int64_t)sizeof(struct moments) * g.groups *
                               (g.pieces > GROUP_NORM_LINE_PARTS ? g.pieces : GROUP_NORM_LINE_PARTS);
-    const int64_t room = CUDA_WORKSPACE_BYTES / row_bytes, most = INT32_MAX / g.pixels;
+    const int64_t room = cuda_workspace_bytes() / row_bytes, most = INT32_MAX / g.pixels;
     const int64_t together = room < most ? room : most, rows = s[0];
     g.parts = (struct moments *)cuda_workspace(row_bytes);
     if (!g.parts)

@@ -79,9 +79,8 @@ static void run_low_rank(struct compute *c, struct tensor *o) {
                                 &d_tokens, &tokens, CONV_1X1, &term, &gradient, 1, &o[0], true });
 }
 
-static void run_sum_squares(struct compute *c, struct tensor *o) {
-    struct tensor flat = up;
-    op_sum_squares(c, &(struct sum_squares_args){ &flat, &o[0] });
+static void run_square_pieces(struct compute *c, struct tensor *o) {
+    op_square_pieces(c, &(struct square_pieces_args){ &up, &o[0] });
 }
 
 static void run_prodigy_sums(struct compute *c, struct tensor *o) {
@@ -162,7 +161,8 @@ static void check_dtype(enum dtype weights) {
         { "layer_norm_backward", run_layer_norm, { tokens, parameter, parameter }, 3 },
         { "attention_backward", run_attention, { q, wide, wide }, 3 },
         { "low_rank_backward", run_low_rank, { tokens, f32_1d(48 * 16), f32_1d(48 * 16) }, 3 },
-        { "sum_squares", run_sum_squares, { f32_1d(2) }, 1 },
+        { "square_pieces", run_square_pieces,
+            { tensor_2d(NULL, DTYPE_F64, square_pieces_count(200000), 2) }, 1 },
         { "prodigy_sums", run_prodigy_sums, { f32_1d(2), up, up, up }, 4 },
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)

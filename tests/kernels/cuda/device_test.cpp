@@ -63,6 +63,31 @@ static void older_code() {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "code for sm_80 is taken for sm_90's");
 }
 
+/* A smaller scratch memory, in a process of its own. */
+static void small_workspace() {
+    static const char name[] = "LATENTD_CUDA_WORKSPACE_KIB";
+    static const char *const wrong[] = { "", "63", "65537", "-64", "64k" };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        setenv(name, wrong[i], 1);
+        CHECK(
+            !cuda_open(0, &err) && err.code == ERROR_INVALID, "%s KiB: %s", wrong[i], err.message);
+        CHECK_CONTAINS(err.message, "it can be 64 to 65536");
+    }
+    setenv(name, "64", 1);
+    CHECK(cuda_workspace_bytes() == CUDA_WORKSPACE_BYTES, "before a device is open");
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool ok = cuda_open(0, &err) && cuda_workspace_bytes() == 64 << 10 &&
+                        cuda_workspace(64 << 10) && !cuda_workspace((64 << 10) + 1);
+        _exit(ok ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "64 KiB are not what was asked for");
+    unsetenv(name);
+}
+
 static void overlap() {
     CHECK(cuda_get_properties()->code == 90 && may_use_hopper(), "%d", cuda_get_properties()->code);
     (void)cuda_may_overlap(false);
@@ -263,6 +288,7 @@ static void lost() {
 int main() {
     what_stands_in_the_way();
     older_code();
+    small_workspace();
     opened();
     overlap();
     what_loses_a_device();

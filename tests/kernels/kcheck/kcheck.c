@@ -11,10 +11,11 @@
 #include <time.h>
 
 static int usage(void) {
-    printf("usage: kcheck [--device cpu|cuda[:N]] [--seed N] [--filter TEXT] [--quick|--channels]\n"
+    printf("usage: kcheck [--device reference|cpu|cuda[:N]] [--seed N] [--filter TEXT] "
+           "[--quick|--channels]\n"
            "              [--operation NAME] [--kernel NAME] [--names] [--bench]\n"
            "       kcheck --list\n"
-           "  --device D     whose operations (default: cpu)\n"
+           "  --device D     whose operations (default: cpu); reference: compared with itself\n"
            "  --seed N       the same random numbers again (default: from the clock)\n"
            "  --filter TEXT  only what has TEXT in \"operation shape\"\n"
            "  --operation NAME  this operation alone\n"
@@ -45,7 +46,8 @@ static bool is_in(const char *const *list, const char *op) {
 }
 
 static void check_entry(struct kcheck *k, const char *op) {
-    const bool own = k->table->device != DEVICE_CPU || !is_in(left_to_reference, op);
+    const bool own = k->table->device != DEVICE_CPU || k->table == kernels_reference() ||
+                     !is_in(left_to_reference, op);
     if (entry_differs(k, op) == own)
         return;
     printf("FAIL %s: on %s it %s the reference's, expected was %s\n", op, k->table->name,
@@ -78,14 +80,18 @@ int main(int argc, char **argv) {
     struct kcheck k = { .seed = (uint64_t)time(NULL) };
     struct device_choice device = { .kind = DEVICE_CPU };
     struct error err = { 0 };
-    bool facts = false;
+    bool facts = false, reference = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             k.seed = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
             k.filter = argv[++i];
         else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc &&
-                 device_choice_parse(argv[i + 1], &device))
+                 strcmp(argv[i + 1], "reference") == 0) {
+            reference = true;
+            i++;
+        } else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc &&
+                   device_choice_parse(argv[i + 1], &device))
             i++;
         else if (strcmp(argv[i], "--quick") == 0)
             k.quick = true;
@@ -109,7 +115,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0); /* keeps the output if the program dies */
     if (level_is_missing())
         return 77; /* skipped */
-    k.table = devices_open(&device, &err);
+    k.table = reference ? kernels_reference() : devices_open(&device, &err);
     if (!k.table)
         return check_no_device(err.message);
     printf("kcheck: %s against %s, level %s, seed %llu\n", k.table->name, kernels_reference()->name,
@@ -144,7 +150,8 @@ int main(int argc, char **argv) {
     }
     if (k.bench)
         return k.failed ? 1 : 0;
-    printf("%d subjects checked, %d failed\n", k.checked, k.failed);
+    printf("%d subjects checked, %d failed; %d gradients of parameters added to other numbers\n",
+        k.checked, k.failed, k.added);
     if (k.kernel) {
         const int used = k.table->tuner->prefer(NULL);
         printf("%d shapes by \"%s\"\n", used, k.kernel);

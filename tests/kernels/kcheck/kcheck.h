@@ -2,8 +2,9 @@
  *
  * A subject is one operation on one shape. subject_check runs it on both tables with the same
  * random inputs. It compares the values, NaN and infinities; it finds writes before or behind the
- * output and writes to inputs; a row must have the same bits when it is computed alone, and sums
- * over rows must not depend on the number of threads. Buffers are in host memory; for the table of
+ * output and writes to inputs; a row must have the same bits when it is computed alone, sums over
+ * rows must not depend on the number of threads, and a parameter's gradient must be added whole.
+ * Buffers are in host memory; for the table of
  * another device each run works on copies, including the guards.
  */
 #ifndef TESTS_KERNELS_KCHECK_KCHECK_H
@@ -28,6 +29,7 @@ struct buffer {
     /* An output besides y, which is written or added to. has_rows: its rows correspond to y's
      * rows. */
     bool is_output, has_rows;
+    bool is_gradient;           /* of a parameter: an output that is added to */
     struct tolerance tolerance; /* if is_output */
 };
 
@@ -74,6 +76,7 @@ struct kcheck {
     const char *operation; /* checks only this one, or NULL */
     bool quick, channels, bench, names;
     int checked, failed, absent;
+    int added;          /* parameters' gradients that were added to other numbers */
     struct peaks peaks; /* with --bench */
 };
 
@@ -92,6 +95,10 @@ struct tensor *subject_input(
  * replace NaN. */
 void subject_output(struct kcheck *k, struct subject *s, struct tensor shape, bool has_rows,
     bool accumulate, struct tolerance tolerance);
+/* Adds an output for the gradient of a parameter. It is a sum over all rows, and the check adds it
+ * to zeros and to other numbers: see backward.h. */
+void subject_gradient(
+    struct kcheck *k, struct subject *s, struct tensor shape, struct tolerance tolerance);
 /* Packs a weight for both tables and compares what they unpack. Ends the program if packing
  * fails. */
 void subject_pack(struct kcheck *k, struct subject *s, const struct tensor *weight,
@@ -101,7 +108,7 @@ struct tensor subject_row(const struct subject *s, int input, int64_t row);
 /* Checks (or measures, with --bench) and frees the subject. */
 void subject_check(struct kcheck *k, struct subject *s);
 
-/* Whether the table under test has its own entry for `op`. */
+/* Whether the table under test has its own entry for `op`; the reference has all of its own. */
 bool entry_differs(const struct kcheck *k, const char *op);
 
 struct buffer buffer_create(struct tensor shape, int fill);

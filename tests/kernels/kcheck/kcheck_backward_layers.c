@@ -23,9 +23,9 @@ static void add_parameters(
     struct kcheck *k, struct subject *s, unsigned wanted, struct tensor weight) {
     const struct tolerance sums = { 4e-6, "f32 sums over the tokens of all rows" };
     if (wanted & W)
-        subject_output(k, s, weight, false, true, sums);
+        subject_gradient(k, s, weight, sums);
     if (wanted & B)
-        subject_output(k, s, tensor_1d(NULL, DTYPE_F32, weight.shape[0]), false, true, sums);
+        subject_gradient(k, s, tensor_1d(NULL, DTYPE_F32, weight.shape[0]), sums);
 }
 
 /* y is dx. If dx is not wanted (no X), y only becomes a copy of `before`. */

@@ -96,7 +96,7 @@ static void check_low_rank_case(struct kcheck *k, const struct low_rank_case *p,
     }
     for (int i = 0; i < count; i++)
         for (int j = 0; j < 2; j++)
-            subject_output(k, &s, s.inputs[FACTORS + 2 * i + j].t, false, true,
+            subject_gradient(k, &s, s.inputs[FACTORS + 2 * i + j].t,
                 tolerance_for("low_rank_backward", DTYPE_F32, DTYPE_F32));
     s.run = run_low_rank;
     s.params = p;
@@ -121,6 +121,7 @@ void check_low_rank_backward(struct kcheck *k) {
         { CONV_3X3_DOWN_RIGHT, 6, 8, 5, 9, { { 7, 0, 9 } }, true, false, QUICK, 0 },
         { CONV_3X3_UP, 3, 5, 16, 16, { { 4, 0, 16 }, { 9, 0, 16 } }, false, false, QUICK, 0 },
         { CONV_3X3_UP, 4, 3, 7, 10, { { 16, 0, 10 } }, true, false, QUICK, 1 },
+        { CONV_3X3_UP, 9, 7, 6, 10, { { 33, 0, 10 } }, true, false, QUICK, 0 },
         { CONV_1X1, 1, 70, 320, 960, { { 16, 0, 320 }, { 16, 320, 320 }, { 16, 640, 320 } }, false,
             false, CHANNELS, 0 },
         { CONV_1X1, 1, 9, 1280, 1280, { { 33, 0, 1280 } }, true, false, CHANNELS, 0 },

@@ -52,8 +52,8 @@ static void check_norm_case(struct kcheck *k, const struct norm_case *p, enum dt
     subject_input(k, &s, channels, 1, 0);
     subject_input(k, &s, s.y, 1, 0);
     if (p->parameters) {
-        subject_output(k, &s, channels, false, true, sums);
-        subject_output(k, &s, channels, false, true, sums);
+        subject_gradient(k, &s, channels, sums);
+        subject_gradient(k, &s, channels, sums);
     }
     s.in_place = p->accumulate ? 0 : 1;
     s.floor = 0.05;             /* dx of a small group is nearly 0 */
