@@ -242,6 +242,8 @@ struct train_groups {
     /* output */                                                                                   \
     X(INTEGER, checkpointing_steps, .max = TRAIN_STEPS_MAX, .value = 500,                          \
         .help = "steps between checkpoints; 0: one at the end")                                    \
+    X(INTEGER, checkpointing_epochs, .max = TRAIN_STEPS_MAX,                                       \
+        .help = "epochs between checkpoints, beside those of checkpointing_steps")                 \
     X(INTEGER, checkpoints_total_limit, .max = 100000,                                             \
         .help = "checkpoints that are kept; 0: all")                                               \
     X(TEXT, resume_from_checkpoint, .help = "\"latest\", or the name of a checkpoint's folder")    \

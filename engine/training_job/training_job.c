@@ -248,11 +248,17 @@ static bool save(struct training_job *t, struct error *err) {
     return ok;
 }
 
+static bool checkpoint_is_due(const struct training_job *t) {
+    const struct train_config *c = t->options.config;
+    const int64_t step = trainer_step(t->trainer), epoch = trainer_epoch_steps(t->trainer);
+    return (c->checkpointing_steps && step % c->checkpointing_steps == 0) ||
+           (c->checkpointing_epochs && step % (c->checkpointing_epochs * epoch) == 0);
+}
+
 /* Called after each optimizer step; `ends` is true after the last one. Writes a checkpoint and
  * begins a validation if they are due. */
 static bool end_step(struct training_job *t, bool ends, struct error *err) {
-    const int64_t step = trainer_step(t->trainer), every = t->options.config->checkpointing_steps;
-    if ((ends || (every && step % every == 0)) && !training_job_keep(t, err))
+    if ((ends || checkpoint_is_due(t)) && !training_job_keep(t, err))
         return false;
     return !training_job_validation_is_due(t) || training_job_begin_validation(t, err);
 }
