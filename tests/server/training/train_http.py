@@ -54,6 +54,11 @@ def it_goes_back_to_a_checkpoint(alone):
     status, log, _ = train_alone(resume_from_checkpoint="checkpoint-5")
     check(status == 1 and "resume_from_checkpoint: checkpoint-5 is not allowed" in log and
           "checkpoint-4, checkpoint-8, checkpoint-12, checkpoint-16" in log, f"no such one: {log}")
+    for fields, words in (({"optimizer": "lion"}, 'optimizer: "lion" is not allowed; "adamw", as in the checkpoint'),
+                          ({"rank": 8}, "rank: 8 is not allowed; 4, as in the checkpoint"),
+                          ({"use_ema": True}, "use_ema: true is not allowed; false, as in the checkpoint")):
+        status, log, _ = train_alone(**fields)
+        check(status == 1 and words in log, f"another state: {fields}: {log}")
 
 
 def the_adapter_is_there_by_name(alone):
