@@ -547,8 +547,12 @@ enum trainer_phase trainer_get_phase(const struct trainer *trainer) {
     return trainer->phase;
 }
 
-bool trainer_encodes(const struct trainer *trainer) {
-    return encoded_uses_models(trainer->encoded);
+bool trainer_uses_vae(const struct trainer *trainer) {
+    return encoded_uses_vae(trainer->encoded);
+}
+
+bool trainer_uses_text_encoder(const struct trainer *trainer) {
+    return encoded_uses_text_encoder(trainer->encoded);
 }
 
 int64_t trainer_step(const struct trainer *trainer) {

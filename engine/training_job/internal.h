@@ -36,7 +36,7 @@ struct training_job {
     json_t *scheduler_json; /* the checkpoint's scheduler_config.json */
     struct weights unet_source, text_encoder_source; /* valid until the trainer exists */
     struct digest text_encoder_weights, vae_weights;
-    bool encoded; /* all is encoded, and the encoders are freed */
+    bool vae_dropped, text_encoder_dropped; /* the encoders' weights are freed */
     struct noise_schedule noise;
     struct class_pictures *class_pictures; /* NULL unless class pictures are being drawn */
     bool loaded;                           /* all models are loaded */
@@ -79,7 +79,7 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
 /* Returns the models for drawing, in their current state. */
 struct drawing_models training_job_drawing_models(const struct training_job *t);
 
-/* Frees the weights of the encoders that are no longer needed. */
+/* Frees the weights of the encoders that the trainer no longer needs, if they are not freed yet. */
 void training_job_drop_encoders(struct training_job *t);
 /* Implements `load_encoders` of struct trainer_options; `user` is the job. The encoders then stay
  * until the job ends. */

@@ -287,8 +287,7 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
     const int64_t before = trainer_step(t->trainer);
     if (!trainer_advance(t->trainer, err))
         return false;
-    if (!t->encoded && !trainer_encodes(t->trainer))
-        training_job_drop_encoders(t);
+    training_job_drop_encoders(t);
     return trainer_step(t->trainer) == before ||
            end_step(t, trainer_get_phase(t->trainer) == TRAINER_DONE, err);
 }
