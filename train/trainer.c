@@ -568,6 +568,8 @@ struct trainer_memory trainer_get_memory(const struct trainer *trainer) {
         .parameters = parameters_bytes(trainer->parameters),
         .optimizer = optimizer_measure(trainer->config, trainer->parameters),
         .pass = pass_bytes(trainer->pass) + held_out_bytes(trainer->held_out),
+        .copies = parameters_host_bytes(trainer->parameters) +
+                  (trainer->average ? (size_t)trainer->parameters->floats * sizeof(float) : 0),
         .encoded = encoded_get_memory(trainer->encoded),
     };
 }

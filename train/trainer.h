@@ -82,9 +82,10 @@ bool trainer_uses_text_encoder(const struct trainer *trainer);
 int64_t trainer_step(const struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
 
-/* The device memory that the job takes. For encoding also the host memory and disk space. */
+/* The device memory that the job takes. `copies`: host memory for the average and for copies of
+ * weights. For encoding also the host memory and disk space. */
 struct trainer_memory {
-    size_t parameters, optimizer, pass;
+    size_t parameters, optimizer, pass, copies;
     struct encoded_memory encoded;
 };
 struct trainer_memory trainer_get_memory(const struct trainer *trainer);
