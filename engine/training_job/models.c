@@ -110,6 +110,8 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
     t->scheduler_json = json_deep_copy(checkpoint_scheduler_json(c));
     if (!t->scheduler_json)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's scheduler");
+    if (!scheduler_config_replace(t->scheduler_json, &t->defaults.scheduler, err))
+        return error_prefix(err, "the default scheduler");
     t->text_encoder_weights = sha256_end(&hashed_text.sha);
     t->vae_weights = sha256_end(&hashed_vae.sha);
     t->facts = (struct adapter_facts){
@@ -129,6 +131,7 @@ struct drawing_models training_job_drawing_models(const struct training_job *t) 
         .vae = t->decoder,
         .tokenizer = t->tokenizer,
         .scheduler_json = t->scheduler_json,
+        .defaults = &t->defaults,
         .default_px = (int)t->options.config->resolution };
 }
 

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text/json.h"
+#include "engine/request/defaults.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/internal.h"
 #include "train/examples/cache.h"
@@ -77,6 +78,7 @@ void training_job_close(struct training_job *t) {
     class_pictures_destroy(t->class_pictures);
     vae_destroy(t->decoder);
     json_decref(t->scheduler_json);
+    generate_request_finish(&t->defaults);
     checkpoint_close(t->checkpoint);
     noise_schedule_finish(&t->noise);
     vae_destroy(t->vae);
@@ -134,11 +136,12 @@ static bool draw_class(struct training_job *t, struct error *err) {
 }
 
 bool training_job_load(struct training_job *t, struct error *err) {
-    t->loaded = checkpoint_open(
-                    t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
-                training_job_suits(t->options.config, t->checkpoint, t->class_folder, err) &&
-                training_job_load_models(t, t->checkpoint, err) &&
-                t->options.kernels->memory->synchronize(err);
+    t->loaded =
+        checkpoint_open(t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
+        generate_defaults_join(t->options.defaults, t->options.model_path, &t->defaults, err) &&
+        training_job_suits(t->options.config, &t->defaults, t->checkpoint, t->class_folder, err) &&
+        training_job_load_models(t, t->checkpoint, err) &&
+        t->options.kernels->memory->synchronize(err);
     if (t->loaded)
         t->disk = training_disk_of(t->options.config, t->checkpoint);
     return t->loaded;
