@@ -301,7 +301,7 @@ static void check_losses(
     rule_steps_compare(steps, record, count, &loss, &norm);
     printf("%-7s %d losses differ by %.2g at most (a rounding moves them by %.2g), norms by %.2g\n",
         name, count, loss, recorded_number(record, "moved"), norm);
-    CHECK(loss <= 1e-4, "losses of %s: %g", name, loss);
+    CHECK(loss <= 1e-5, "losses of %s: %g", name, loss);
     CHECK(norm <= 1e-3, "norms of %s: %g", name, norm);
 }
 
