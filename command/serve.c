@@ -353,6 +353,7 @@ static int serve(const struct settings *settings, const struct access *access) {
         .dataset_root = settings->dataset_root,
         .tokenizer_dir = settings->engine.pipeline.tokenizer_dir,
         .share = settings->training_share,
+        .defaults = settings->engine.pipeline.defaults,
     };
     int status = 1;
     block_signals(&signals); /* before any thread: threads inherit the mask */

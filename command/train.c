@@ -5,12 +5,14 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text/json.h"
+#include "base/text/toml.h"
 #include "command/options/option_forms.h"
 #include "command/options/options.h"
 #include "command/progress.h"
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"
 #include "train/deepspeed_config.h"
+#include "train/kohya/kohya_config.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +21,7 @@
 
 struct train_run {
     const char *model, *tokenizer_dir, *config_path, *deepspeed_path, *name;
+    const char *kohya_path, *kohya_dataset_path;
     const char *dataset_root, *out, *cache;
     uint64_t cache_max_bytes;
     struct device_choice device;
@@ -35,7 +38,17 @@ static const struct option_spec table[] = {
         "a configuration of deepspeed-diffusers instead of --config; each\n"
         "key is used, refused, or reported to have no effect",
         .to = OPTION_TO_TEXT(struct train_run, deepspeed_path) },
-    { "name", 0, "NAME", "name of the adapter; only with --deepspeed-config",
+    { "kohya-config", 0, "CFG.toml",
+        "a file for --config_file of kohya's train_network.py instead of\n"
+        "--config; each key is used, refused, or reported to have no effect",
+        .to = OPTION_TO_TEXT(struct train_run, kohya_path) },
+    { "kohya-dataset", 0, "SET.toml",
+        "a file for --dataset_config beside --kohya-config\n"
+        "[the one that CFG.toml names]",
+        .to = OPTION_TO_TEXT(struct train_run, kohya_dataset_path) },
+    { "name", 0, "NAME",
+        "name of the adapter, beside --deepspeed-config or --kohya-config\n"
+        "[output_name of CFG.toml]",
         .to = OPTION_TO_TEXT(struct train_run, name) },
     { "dataset-root", 0, "FOLDER",
         "folder that contains the job's data set; links in the data set\n"
@@ -64,7 +77,8 @@ static const struct command_help help = {
     .usage =
         "latentd train --model PATH --config JOB.json --out FOLDER [options]\n"
         "       latentd train --model PATH --deepspeed-config CFG.json --name NAME --out FOLDER "
-        "[options]",
+        "[options]\n"
+        "       latentd train --model PATH --kohya-config CFG.toml --out FOLDER [options]",
     .summary =
         "Trains an adapter on a folder of pictures with captions and writes it to\n"
         "FOLDER/NAME.safetensors. With method \"full\", trains the whole UNet and writes the\n"
@@ -82,23 +96,69 @@ static void on_signal(int number) {
     asked_to_stop = 1;
 }
 
+static void log_notes(const char *path, const json_t *notes) {
+    json_t *note;
+    size_t i;
+    json_array_foreach(notes, i, note) {
+        log_info("%s: %s", path, json_string_value(note));
+    }
+}
+
 /* Converts DeepSpeed's configuration to an object in the form of the body of POST /train. */
 static json_t *read_deepspeed(const struct train_run *run, struct error *err) {
     json_t *from = json_parse_file(run->deepspeed_path, TRAIN_CONFIG_MAX_BYTES, err);
-    json_t *job = NULL, *notes = NULL, *note;
-    size_t i;
+    json_t *job = NULL, *notes = NULL;
     if (from && deepspeed_config_read(from, run->name, &job, &notes, err))
-        json_array_foreach(notes, i, note) {
-            log_info("%s: %s", run->deepspeed_path, json_string_value(note));
-        }
+        log_notes(run->deepspeed_path, notes);
     json_decref(notes);
     json_decref(from);
     return job;
 }
 
+/* Reads a file in TOML, or in JSON if its name says so. */
+static json_t *read_settings(const char *path, struct error *err) {
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ".json") == 0 ? json_parse_file(path, TRAIN_CONFIG_MAX_BYTES, err)
+                                            : toml_parse_file(path, TRAIN_CONFIG_MAX_BYTES, err);
+}
+
+/* Reads the prompts of the file that a kohya config names; *out is malloc'd, or NULL if it names
+ * none. */
+static bool read_prompts(const json_t *config, char **out, struct error *err) {
+    const char *path = kohya_config_path(config, "sample_prompts");
+    const char *dot = path ? strrchr(path, '.') : NULL;
+    size_t size;
+    *out = NULL;
+    if (dot && strcmp(dot, ".txt") != 0)
+        return error_field(err, "sample_prompts", path, "a .txt file, with a prompt in each line");
+    return !path || file_read(path, TRAIN_CONFIG_MAX_BYTES, out, &size, err) ||
+           error_prefix(err, "sample_prompts");
+}
+
+/* Converts kohya's files to an object in the form of the body of POST /train. */
+static json_t *read_kohya(const struct train_run *run, struct error *err) {
+    json_t *config = read_settings(run->kohya_path, err), *dataset = NULL;
+    json_t *job = NULL, *notes = NULL;
+    char *prompts = NULL;
+    const char *path = run->kohya_dataset_path ? run->kohya_dataset_path
+                                               : kohya_config_path(config, "dataset_config");
+    bool ok = config && read_prompts(config, &prompts, err);
+    if (ok && path)
+        ok = (dataset = read_settings(path, err));
+    const struct kohya_files files = { config, dataset, prompts, run->name };
+    if (ok && kohya_config_read(&files, &job, &notes, err))
+        log_notes(run->kohya_path, notes);
+    free(prompts);
+    json_decref(notes);
+    json_decref(dataset);
+    json_decref(config);
+    return job;
+}
+
 static bool read_config(struct train_run *run, struct error *err) {
-    json_t *json = run->deepspeed_path
-                       ? read_deepspeed(run, err)
+    json_t *json = run->deepspeed_path ? read_deepspeed(run, err)
+                   : run->kohya_path
+                       ? read_kohya(run, err)
                        : json_parse_file(run->config_path, TRAIN_CONFIG_MAX_BYTES, err);
     const bool ok = json && train_config_parse(json, &run->config, err);
     json_decref(json);
@@ -107,15 +167,20 @@ static bool read_config(struct train_run *run, struct error *err) {
     return ok;
 }
 
-/* Checks that exactly one of --config and --deepspeed-config is given, and --name only with the
- * latter. */
+/* Checks that exactly one of the configurations is given, and with each only what belongs to it. */
 static bool is_said_once(const struct train_run *run, struct error *err) {
-    if (!run->config_path == !run->deepspeed_path)
+    if ((run->config_path != NULL) + (run->deepspeed_path != NULL) + (run->kohya_path != NULL) != 1)
         return error_set(err, ERROR_INVALID,
-            "give exactly one of --config JOB.json and --deepspeed-config CFG.json");
-    return !run->name == !run->deepspeed_path ||
-           error_set(err, ERROR_INVALID,
-               "give --name NAME with --deepspeed-config, which contains no name, and only there");
+            "give exactly one of --config JOB.json, --deepspeed-config CFG.json and --kohya-config "
+            "CFG.toml");
+    if (run->kohya_dataset_path && !run->kohya_path)
+        return error_set(
+            err, ERROR_INVALID, "give --kohya-dataset SET.toml with --kohya-config only");
+    if (run->deepspeed_path ? !run->name : run->config_path && run->name)
+        return error_set(err, ERROR_INVALID,
+            "give --name NAME with --deepspeed-config, which contains no name, or with "
+            "--kohya-config, and only there");
+    return true;
 }
 
 static void on_step(void *user, const struct train_record *record, int64_t steps) {

@@ -633,7 +633,8 @@ json_t *train_config_to_json(const struct train_config *config) {
 /* Returns whether a field may differ when a job resumes. */
 static bool may_change(const char *field) {
     static const char *const names[] = { "name", "max_train_steps", "num_train_epochs",
-        "checkpointing_steps", "checkpoints_total_limit", "resume_from_checkpoint",
+        "checkpointing_steps", "checkpointing_epochs", "checkpoints_total_limit",
+        "resume_from_checkpoint",
         "validation_prompts", "validation_steps", "validation_epochs", "num_validation_images",
         "validation_negative_prompt", "validation_inference_steps", "validation_guidance_scale",
         "validation_scheduler", "validation_seed", "save_format", "save_precision", "report_to",

@@ -242,6 +242,8 @@ struct train_groups {
     /* output */                                                                                   \
     X(INTEGER, checkpointing_steps, .max = TRAIN_STEPS_MAX, .value = 500,                          \
         .help = "steps between checkpoints; 0: one at the end")                                    \
+    X(INTEGER, checkpointing_epochs, .max = TRAIN_STEPS_MAX,                                       \
+        .help = "epochs between checkpoints, beside those of checkpointing_steps")                 \
     X(INTEGER, checkpoints_total_limit, .max = 100000,                                             \
         .help = "checkpoints that are kept; 0: all")                                               \
     X(TEXT, resume_from_checkpoint, .help = "\"latest\", or the name of a checkpoint's folder")    \
@@ -256,10 +258,10 @@ struct train_groups {
         ONLY_PROMPTS, .help = "validation pictures of each prompt")                                \
     X(TEXT, validation_negative_prompt, ONLY_PROMPTS,                                              \
         .help = "what validation pictures are to be without")                                      \
-    X(INTEGER, validation_inference_steps, .min = 1, .max = STEPS_MAX, .value = 25, ONLY_PROMPTS,  \
-        .help = "steps of the scheduler for a validation picture")                                 \
-    X(NUMBER, validation_guidance_scale, .max = GUIDANCE_SCALE_MAX, .value = 7.5, ONLY_PROMPTS,    \
-        .help = "guidance of validation pictures")                                                 \
+    X(INTEGER, validation_inference_steps, .max = STEPS_MAX, ONLY_PROMPTS,                         \
+        .help = "steps of the scheduler for a validation picture; 0: as requests have it")         \
+    X(NUMBER, validation_guidance_scale, .max = GUIDANCE_SCALE_MAX, ONLY_PROMPTS,                  \
+        .help = "guidance of validation pictures; 0: as requests have it, 1: none")                \
     X(TEXT, validation_scheduler, ONLY_PROMPTS,                                                    \
         .help = "scheduler of validation pictures; else the checkpoint's")                         \
     X(INTEGER, validation_seed, .max = 9e15, ONLY_PROMPTS,                                         \

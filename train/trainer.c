@@ -547,8 +547,12 @@ enum trainer_phase trainer_get_phase(const struct trainer *trainer) {
     return trainer->phase;
 }
 
-bool trainer_encodes(const struct trainer *trainer) {
-    return encoded_uses_models(trainer->encoded);
+bool trainer_uses_vae(const struct trainer *trainer) {
+    return encoded_uses_vae(trainer->encoded);
+}
+
+bool trainer_uses_text_encoder(const struct trainer *trainer) {
+    return encoded_uses_text_encoder(trainer->encoded);
 }
 
 int64_t trainer_step(const struct trainer *trainer) {
@@ -564,6 +568,8 @@ struct trainer_memory trainer_get_memory(const struct trainer *trainer) {
         .parameters = parameters_bytes(trainer->parameters),
         .optimizer = optimizer_measure(trainer->config, trainer->parameters),
         .pass = pass_bytes(trainer->pass) + held_out_bytes(trainer->held_out),
+        .copies = parameters_host_bytes(trainer->parameters) +
+                  (trainer->average ? (size_t)trainer->parameters->floats * sizeof(float) : 0),
         .encoded = encoded_get_memory(trainer->encoded),
     };
 }

@@ -49,7 +49,8 @@ struct trainer_options {
     const char
         *cache; /* borrowed: folder for encoded pictures and captions (train/examples/cache.h) */
     /* Loads dropped weights again, within a piece. Called if the cache loses an entry that is
-     * needed after trainer_encodes returned false. NULL: no weights are dropped. */
+     * needed after trainer_uses_vae or trainer_uses_text_encoder returned false. NULL: no weights
+     * are dropped. */
     bool (*load_encoders)(void *user, struct error *err);
     /* Called while trainer_create draws the initial values. If it returns false, trainer_create
      * ends with ERROR_CANCELLED. May be NULL. */
@@ -73,16 +74,18 @@ bool trainer_advance(struct trainer *trainer, struct error *err)
     __attribute__((warn_unused_result));
 enum trainer_phase trainer_get_phase(const struct trainer *trainer);
 
-/* Returns whether the VAE, and a text encoder that is not trained, are still needed. */
-bool trainer_encodes(const struct trainer *trainer);
+/* Return whether the VAE, and a text encoder that is not trained, are still needed. */
+bool trainer_uses_vae(const struct trainer *trainer);
+bool trainer_uses_text_encoder(const struct trainer *trainer);
 
 /* Return the optimizer steps: those done, and their total. */
 int64_t trainer_step(const struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
 
-/* The device memory that the job takes. For encoding also the host memory and disk space. */
+/* The device memory that the job takes. `copies`: host memory for the average and for copies of
+ * weights. For encoding also the host memory and disk space. */
 struct trainer_memory {
-    size_t parameters, optimizer, pass;
+    size_t parameters, optimizer, pass, copies;
     struct encoded_memory encoded;
 };
 struct trainer_memory trainer_get_memory(const struct trainer *trainer);

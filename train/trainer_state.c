@@ -145,6 +145,28 @@ static bool go_on(struct trainer *t, struct noise_generator *generator, const st
     return true;
 }
 
+/* After the state of a checkpoint could not be read: if the job differs from that of the checkpoint
+ * in a field, so that it has other arrays, names the field in place of the arrays. `step`: -1: the
+ * last checkpoint. */
+static void name_field(
+    const struct trainer *t, const char *folder, int64_t step, struct error *err) {
+    struct error ignored = { 0 }, why = { 0 };
+    int64_t *steps = NULL;
+    size_t count = 0;
+    if (step < 0 && checkpoint_list(folder, &steps, &count, &ignored) && count)
+        step = steps[count - 1];
+    free(steps);
+    char path[4096];
+    const int length = snprintf(path, sizeof(path), "%s/checkpoint-%lld", folder, (long long)step);
+    json_t *numbers = step >= 0 && length > 0 && (size_t)length < sizeof(path)
+                          ? checkpoint_read_numbers(path)
+                          : NULL;
+    const json_t *config = json_object_get(numbers, "config");
+    if (config && !train_config_continues(t->config, config, &why) && err)
+        *err = why;
+    json_decref(numbers);
+}
+
 bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct error *err) {
     struct checkpoint_part parts[PARTS_MAX];
     struct noise_generator generator = { .kind = RNG_CPU };
@@ -158,8 +180,10 @@ bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct
     int64_t step = named;
     *resumed = false;
     if (!(named < 0 ? checkpoint_read_last(folder, &state, &step, err)
-                    : checkpoint_read_step(folder, named, &state, err)))
+                    : checkpoint_read_step(folder, named, &state, err))) {
+        name_field(t, folder, named, err);
         return false;
+    }
     if (step < 0)
         return true;
     *resumed = go_on(t, &generator, &masks, state.numbers, err) && parameters_scatter(p, err) &&

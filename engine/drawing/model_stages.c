@@ -765,6 +765,16 @@ static bool ready(void *user, struct image *const *images, int count, struct err
     return reserve(m, m->call_bytes, err);
 }
 
+static bool renew_texts(void *user, struct image *image, bool *changed, struct error *err) {
+    struct model_stages *m = user;
+    const struct slab *slab = slab_of(m, image);
+    const struct text_stage texts = text_stage_of(m);
+    struct compute c = compute_of(m);
+    *changed = text_stage_encode(&c, &texts, slab->requests[image->row], slab->indices[image->row],
+        image, find_like(slab, image));
+    return finish(&c, err);
+}
+
 static int by_row(const void *a, const void *b) {
     const struct image *x = *(struct image *const *)a, *y = *(struct image *const *)b;
     return x->row - y->row;
@@ -778,11 +788,6 @@ static bool step(void *user, struct image *const *images, int count, struct erro
     struct image *sorted[UNET_CALL_MAX_IMAGES];
     memcpy(sorted, images, sizeof(struct image *) * (size_t)count);
     qsort(sorted, (size_t)count, sizeof(struct image *), by_row);
-    const struct slab *slab = slab_of(m, sorted[0]);
-    const struct text_stage texts = text_stage_of(m);
-    for (int i = 0; i < count; i++)
-        text_stage_encode(&c, &texts, slab->requests[sorted[i]->row], slab->indices[sorted[i]->row],
-            sorted[i], find_like(slab, sorted[i]));
     sampler_tick(&c, sorted[0]->sampler, sorted, count);
     return finish(&c, err);
 }
@@ -893,6 +898,7 @@ struct stages model_stages_table(struct model_stages *m) {
         .encode = encode,
         .begin = begin,
         .ready = ready,
+        .renew_texts = renew_texts,
         .step = step,
         .take = take,
         .leave = leave,

@@ -644,6 +644,25 @@ static bool after_call(struct studio *studio, const struct place *places, int co
     return true;
 }
 
+/* Gives the images of a call their texts. The time for it, also in *seconds, is not the UNet's. */
+static bool renew_texts(struct studio *studio, const struct place *places,
+    struct image *const *images, int count, double *seconds, struct error *err) {
+    *seconds = 0;
+    for (int i = 0; i < count && studio->stages.renew_texts; i++) {
+        const double before = monotonic_seconds();
+        bool changed;
+        if (!studio->stages.renew_texts(studio->stages.user, images[i], &changed, err))
+            return false;
+        if (!changed)
+            continue;
+        const double took = monotonic_seconds() - before;
+        *seconds += took;
+        places[i].drawing->result.timings.text_encoder_s += took;
+        metric_observe(METRIC_text_encoder_seconds, took);
+    }
+    return true;
+}
+
 /* Makes one UNet call for images that have begun, in order of rank. If memory is short, only the
  * first of them take part. */
 static bool step(struct studio *studio, const struct place *places, int count, struct error *err) {
@@ -662,8 +681,10 @@ static bool step(struct studio *studio, const struct place *places, int count, s
             return fail(studio, places[0].drawing, &why, err);
         count /= 2;
     }
-    if (studio->stages.step(studio->stages.user, images, count, &why))
-        return after_call(studio, places, count, before, err);
+    double texts_s;
+    if (renew_texts(studio, places, images, count, &texts_s, &why) &&
+        studio->stages.step(studio->stages.user, images, count, &why))
+        return after_call(studio, places, count, before + texts_s, err);
     if (why.code == ERROR_DEVICE_LOST || count == 1)
         return fail(studio, places[0].drawing, &why, err);
     restart_alone(studio, places, count);

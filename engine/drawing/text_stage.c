@@ -95,7 +95,7 @@ static bool has_other_text(
            text_variant_at(text_stage_text(r, index, text), image->evaluations);
 }
 
-void text_stage_encode(struct compute *c, const struct text_stage *stage,
+bool text_stage_encode(struct compute *c, const struct text_stage *stage,
     const struct resolved_request *r, int index, struct image *image, const struct image *like) {
     bool any = false;
     for (int text = image->guided ? 0 : 1; text <= image->parts; text++) {
@@ -111,4 +111,5 @@ void text_stage_encode(struct compute *c, const struct text_stage *stage,
     }
     if (any)
         compute_synchronize(c); /* so that the time is measured here */
+    return any;
 }

@@ -179,18 +179,10 @@ static bool read_scheduler(struct pipeline *p, struct error *err) {
  * defaults. A default scheduler takes the place of the one in scheduler_config.json. */
 static bool read_defaults(
     struct pipeline *p, const struct pipeline_options *options, struct error *err) {
-    struct generate_request own;
-    if (!generate_defaults_load(options->model_path, &own, err))
+    if (!generate_defaults_join(options->defaults, options->model_path, &p->defaults, err))
         return false;
-    bool ok = true;
-    if (options->defaults)
-        ok = generate_request_copy(options->defaults, &p->defaults, err);
-    else
-        generate_request_init(&p->defaults);
-    ok = ok && generate_defaults_apply(&own, &p->defaults, err);
-    generate_request_finish(&own);
-    ok = ok && (scheduler_config_replace(p->scheduler_json, &p->defaults.scheduler, err) ||
-                   error_prefix(err, "the default scheduler, of --default or latentd.json"));
+    const bool ok = scheduler_config_replace(p->scheduler_json, &p->defaults.scheduler, err) ||
+                    error_prefix(err, "the default scheduler, of --default or latentd.json");
     p->defaults_json = ok ? generate_defaults_json(&p->defaults) : NULL;
     return ok && (p->defaults_json || error_set(err, ERROR_NO_MEMORY, "no memory for defaults"));
 }

@@ -136,8 +136,8 @@ static bool suits_another(const struct training *t, const struct train_config *c
     char *path = NULL;
     struct error why = { 0 };
     const bool known = engine_model_path(t->options.engine, c->model, &path, &why);
-    const bool ok = known ? training_job_is_possible(c, path, t->options.tokenizer_dir,
-                                class_folder, t->options.folder, err)
+    const bool ok = known ? training_job_is_possible(c, t->options.defaults, path,
+                                t->options.tokenizer_dir, class_folder, t->options.folder, err)
                           : error_field(err, "model", c->model, "%s", why.message);
     free(path);
     return ok;
@@ -152,8 +152,8 @@ static bool suits_checkpoint(const struct training *t, const struct train_config
                c, info.kernels->weight_dtypes, info.kernels->device, info.device, err) &&
            (trains_another(c, &info)
                    ? suits_another(t, c, class_folder, err)
-                   : training_job_is_possible(c, info.model_path, t->options.tokenizer_dir,
-                         class_folder, t->options.folder, err));
+                   : training_job_is_possible(c, t->options.defaults, info.model_path,
+                         t->options.tokenizer_dir, class_folder, t->options.folder, err));
 }
 
 static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
@@ -362,6 +362,7 @@ static bool open_job(struct training *t, struct error *err) {
                               : NULL,
         .tokenizer_dir = t->options.tokenizer_dir,
         .config = &t->config,
+        .defaults = t->options.defaults,
         .dataset = dataset,
         .class_dataset = class_folder,
         .dataset_root = t->options.dataset_root,

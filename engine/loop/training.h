@@ -18,6 +18,8 @@ struct training_options {
     const char *dataset_root;      /* borrowed; NULL: there is no training */
     const char *tokenizer_dir;     /* borrowed; the engine's; NULL: the checkpoint's */
     double share;                  /* engine_background.share */
+    /* The daemon's defaults of requests, for pictures that jobs draw; borrowed; NULL: none */
+    const struct generate_request *defaults;
 };
 
 bool training_create(const struct training_options *options, struct training **out,

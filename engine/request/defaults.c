@@ -171,6 +171,24 @@ bool generate_defaults_apply(
     return true;
 }
 
+bool generate_defaults_join(const struct generate_request *first, const char *model_path,
+    struct generate_request *out, struct error *err) {
+    struct generate_request own;
+    if (!generate_defaults_load(model_path, &own, err))
+        return false;
+    bool ok = true;
+    if (first)
+        ok = generate_request_copy(first, out, err);
+    else
+        generate_request_init(out);
+    if (ok && !generate_defaults_apply(&own, out, err)) {
+        generate_request_finish(out);
+        ok = false;
+    }
+    generate_request_finish(&own);
+    return ok;
+}
+
 json_t *generate_defaults_json(const struct generate_request *defaults) {
     struct generate_request values;
     json_t *json = json_object();

@@ -17,6 +17,11 @@
 bool generate_defaults_load(const char *model_path, struct generate_request *out, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Does what generate_defaults_load does, for a daemon or a job with defaults of its own, `first`
+ * (may be NULL): these come before the checkpoint's. The caller finishes *out on success. */
+bool generate_defaults_join(const struct generate_request *first, const char *model_path,
+    struct generate_request *out, struct error *err) __attribute__((warn_unused_result));
+
 /* Sets one default in *out, which generate_request_init has prepared, from a text of the form
  * FIELD=VALUE. Errors call the text `param`. */
 bool generate_defaults_set(const char *param, const char *text, struct generate_request *out,

@@ -2,6 +2,8 @@
  * misspelt layer would be reported an hour later, after the jobs ahead in the queue. */
 #include "engine/training_job/internal.h"
 
+#include "engine/request/defaults.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -35,12 +37,14 @@ static bool can_be_trained(
 }
 
 /* Limits the total number of steps of all pictures in one validation. */
-static bool validation_is_short(const struct train_config *c, struct error *err) {
+static bool validation_is_short(
+    const struct train_config *c, const struct generate_request *defaults, struct error *err) {
     const int64_t pictures = (int64_t)c->validation_prompts.count * c->num_validation_images;
     const int64_t most = TRAIN_VALIDATION_STEPS_MAX / pictures;
+    const int steps = validation_steps(c, defaults);
     char value[24];
-    snprintf(value, sizeof(value), "%lld", (long long)c->validation_inference_steps);
-    return c->validation_inference_steps <= most ||
+    snprintf(value, sizeof(value), "%d", steps);
+    return steps <= most ||
            error_field(err, "validation_inference_steps", value,
                "at most %lld for %lld pictures: all pictures of a validation together have at most "
                "%d steps",
@@ -48,16 +52,19 @@ static bool validation_is_short(const struct train_config *c, struct error *err)
 }
 
 /* Reports the scheduler's refusals under the names of the job's fields. */
-static bool scheduler_can(
-    const struct train_config *c, const struct checkpoint *checkpoint, struct error *err) {
+static bool scheduler_can(const struct train_config *c, const struct generate_request *defaults,
+    const struct checkpoint *checkpoint, struct error *err) {
     const struct scheduler_choice choice = validation_scheduler(c);
     struct scheduler_config config;
     struct scheduler_plan *plan = NULL;
     struct error why = { 0 };
-    const bool ok = scheduler_config_resolve(
-                        checkpoint_scheduler_json(checkpoint), &choice, &config, &why) &&
-                    scheduler_plan_create(&config, (int)c->validation_inference_steps, &plan, &why);
+    json_t *json = json_deep_copy(checkpoint_scheduler_json(checkpoint));
+    const bool ok = (json || error_set(&why, ERROR_NO_MEMORY, "no memory for a scheduler")) &&
+                    scheduler_config_replace(json, &defaults->scheduler, &why) &&
+                    scheduler_config_resolve(json, &choice, &config, &why) &&
+                    scheduler_plan_create(&config, validation_steps(c, defaults), &plan, &why);
     scheduler_plan_destroy(plan);
+    json_decref(json);
     if (ok)
         return true;
     if (strcmp(why.param, "num_inference_steps") == 0)
@@ -70,8 +77,9 @@ static bool scheduler_can(
     return error_prefix(err, "validation pictures");
 }
 
-static bool validation_is_possible(
-    const struct train_config *c, const struct checkpoint *checkpoint, struct error *err) {
+static bool validation_is_possible(const struct train_config *c,
+    const struct generate_request *defaults, const struct checkpoint *checkpoint,
+    struct error *err) {
     const struct unet_config *unet = checkpoint_unet_config(checkpoint);
     enum scheduler_kind kind;
     if (c->validation_scheduler && !scheduler_kind_from_name(c->validation_scheduler, &kind))
@@ -82,13 +90,14 @@ static bool validation_is_possible(
     if (unet->in_channels != unet->out_channels)
         return error_field(err, "validation_prompts", c->validation_prompts.items[0],
             "none: this checkpoint inpaints, and draws from no prompt alone");
-    return validation_is_short(c, err) && scheduler_can(c, checkpoint, err);
+    return validation_is_short(c, defaults, err) && scheduler_can(c, defaults, checkpoint, err);
 }
 
-bool training_job_suits(const struct train_config *c, const struct checkpoint *checkpoint,
-    const char *class_folder, struct error *err) {
+bool training_job_suits(const struct train_config *c, const struct generate_request *defaults,
+    const struct checkpoint *checkpoint, const char *class_folder, struct error *err) {
     const struct unet_config *unet = checkpoint_unet_config(checkpoint);
-    return can_be_trained(c, checkpoint, err) && validation_is_possible(c, checkpoint, err) &&
+    return can_be_trained(c, checkpoint, err) &&
+           validation_is_possible(c, defaults, checkpoint, err) &&
            (!c->with_prior_preservation || unet->in_channels == unet->out_channels ||
                has_class(c, class_folder, err));
 }
@@ -114,14 +123,20 @@ static bool layers_are_there(
     return ok;
 }
 
-bool training_job_is_possible(const struct train_config *config, const char *model_path,
-    const char *tokenizer_dir, const char *class_folder, const char *folder, struct error *err) {
+bool training_job_is_possible(const struct train_config *config,
+    const struct generate_request *defaults, const char *model_path, const char *tokenizer_dir,
+    const char *class_folder, const char *folder, struct error *err) {
+    struct generate_request all = { 0 };
     struct checkpoint *c;
-    if (!checkpoint_open(model_path, tokenizer_dir, &c, err))
+    if (!generate_defaults_join(defaults, model_path, &all, err))
         return false;
-    const bool ok = training_job_suits(config, c, class_folder, err) &&
-                    (config->method == TRAIN_FULL ? training_disk_would_fit(config, c, folder, err)
-                                                  : layers_are_there(config, c, err));
-    checkpoint_close(c);
+    bool ok = checkpoint_open(model_path, tokenizer_dir, &c, err);
+    if (ok) {
+        ok = training_job_suits(config, &all, c, class_folder, err) &&
+             (config->method == TRAIN_FULL ? training_disk_would_fit(config, c, folder, err)
+                                           : layers_are_there(config, c, err));
+        checkpoint_close(c);
+    }
+    generate_request_finish(&all);
     return ok;
 }

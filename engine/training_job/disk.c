@@ -29,14 +29,24 @@ struct training_disk training_disk_of(
     };
 }
 
-/* Returns how many more checkpoints will exist at the same time besides the `kept` ones. A new
- * checkpoint is written before the oldest is deleted. */
+/* Returns how many multiples of `every` are above `step` and at most `steps`; 0: of none. */
+static int64_t multiples(int64_t every, int64_t step, int64_t steps) {
+    return every ? steps / every - step / every : 0;
+}
+
+/* Returns how many more checkpoints will exist at the same time besides the `kept` ones, at most. A
+ * new checkpoint is written before the oldest is deleted. `epoch`: steps in an epoch; 0: not
+ * known. */
 static int64_t checkpoints_to_come(
-    const struct train_config *config, int64_t step, int64_t steps, int64_t kept) {
-    const int64_t every = config->checkpointing_steps, limit = config->checkpoints_total_limit;
+    const struct train_config *config, int64_t step, int64_t steps, int64_t epoch, int64_t kept) {
+    const int64_t limit = config->checkpoints_total_limit;
+    const int64_t every[] = { config->checkpointing_steps, config->checkpointing_epochs * epoch };
     if (step == steps)
         return 0;
-    const int64_t all = every ? steps / every - step / every + (steps % every != 0) : 1;
+    const bool ends_on_one = (every[0] && steps % every[0] == 0) ||
+                             (every[1] && steps % every[1] == 0);
+    const int64_t all = multiples(every[0], step, steps) + multiples(every[1], step, steps) +
+                        !ends_on_one;
     const int64_t room = limit + 1 > kept ? limit + 1 - kept : 1;
     return limit && all > room ? room : all;
 }
@@ -65,7 +75,7 @@ bool training_disk_would_fit(const struct train_config *config, const struct che
     const char *folder, struct error *err) {
     const struct training_disk disk = training_disk_of(config, checkpoint);
     const int64_t steps = config->max_train_steps ? config->max_train_steps : 1;
-    return fits(&disk, checkpoints_to_come(config, 0, steps, 0), folder, err);
+    return fits(&disk, checkpoints_to_come(config, 0, steps, 0, 0), folder, err);
 }
 
 bool training_job_disk_fits(const struct training_job *t, struct error *err) {
@@ -78,7 +88,7 @@ bool training_job_disk_fits(const struct training_job *t, struct error *err) {
     if (!checkpoint_list(folder, &steps, &kept, err))
         return false;
     free(steps);
-    const int64_t to_come = checkpoints_to_come(
-        config, trainer_step(t->trainer), trainer_steps(t->trainer), (int64_t)kept);
+    const int64_t to_come = checkpoints_to_come(config, trainer_step(t->trainer),
+        trainer_steps(t->trainer), trainer_epoch_steps(t->trainer), (int64_t)kept);
     return fits(&t->disk, to_come, folder, err);
 }

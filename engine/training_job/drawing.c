@@ -9,6 +9,7 @@ bool drawing_init(const struct drawing_models *models, struct drawing *d, struct
     *d = (struct drawing){
         .figures = { .tokenizer = models->tokenizer,
             .scheduler_json = models->scheduler_json,
+            .defaults = models->defaults,
             .default_px = models->default_px,
             .vae_scale = vae_scale(models->vae),
             .latent_channels = vae_get_config(models->vae)->latent_channels,

@@ -12,8 +12,9 @@ struct drawing_models { /* all borrowed */
     const struct unet *unet;
     const struct vae *vae; /* must have its decoder */
     const struct tokenizer *tokenizer;
-    const json_t *scheduler_json; /* the checkpoint's scheduler_config.json */
-    int default_px;               /* side of a picture without a given size */
+    const json_t *scheduler_json; /* the checkpoint's scheduler_config.json, as requests see it */
+    const struct generate_request *defaults; /* of fields that a request leaves out */
+    int default_px;                          /* side of a picture without a given size */
 };
 
 /* A zeroed struct can be finished. The struct must not move while it has a request. */

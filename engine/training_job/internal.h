@@ -31,12 +31,13 @@ struct training_job {
     struct tokenizer *tokenizer;
     struct text_encoder *text_encoder;
     struct unet *unet;
-    struct vae *vae;        /* its encoder */
-    struct vae *decoder;    /* in the job's precision; NULL: the job draws no pictures */
-    json_t *scheduler_json; /* the checkpoint's scheduler_config.json */
+    struct vae *vae;                  /* its encoder */
+    struct vae *decoder;              /* in the job's precision; NULL: the job draws no pictures */
+    struct generate_request defaults; /* of pictures that the job draws; set with the models */
+    json_t *scheduler_json; /* the checkpoint's scheduler_config.json, with the default scheduler */
     struct weights unet_source, text_encoder_source; /* valid until the trainer exists */
     struct digest text_encoder_weights, vae_weights;
-    bool encoded; /* all is encoded, and the encoders are freed */
+    bool vae_dropped, text_encoder_dropped; /* the encoders' weights are freed */
     struct noise_schedule noise;
     struct class_pictures *class_pictures; /* NULL unless class pictures are being drawn */
     bool loaded;                           /* all models are loaded */
@@ -55,9 +56,10 @@ struct training_job {
 };
 
 /* admission.c: does what training_job_is_possible does, for a checkpoint that is already open; does
- * not check layers or disk space. */
-bool training_job_suits(const struct train_config *config, const struct checkpoint *checkpoint,
-    const char *class_folder, struct error *err) __attribute__((warn_unused_result));
+ * not check layers or disk space. `defaults` has the checkpoint's own too. */
+bool training_job_suits(const struct train_config *config, const struct generate_request *defaults,
+    const struct checkpoint *checkpoint, const char *class_folder, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* source.c: opens the data set, and fills in `dataset`, `samples` and `source`. */
 bool training_job_open_dataset(struct training_job *t, struct error *err)
@@ -79,7 +81,7 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
 /* Returns the models for drawing, in their current state. */
 struct drawing_models training_job_drawing_models(const struct training_job *t);
 
-/* Frees the weights of the encoders that are no longer needed. */
+/* Frees the weights of the encoders that the trainer no longer needs, if they are not freed yet. */
 void training_job_drop_encoders(struct training_job *t);
 /* Implements `load_encoders` of struct trainer_options; `user` is the job. The encoders then stay
  * until the job ends. */

@@ -110,6 +110,8 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
     t->scheduler_json = json_deep_copy(checkpoint_scheduler_json(c));
     if (!t->scheduler_json)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's scheduler");
+    if (!scheduler_config_replace(t->scheduler_json, &t->defaults.scheduler, err))
+        return error_prefix(err, "the default scheduler");
     t->text_encoder_weights = sha256_end(&hashed_text.sha);
     t->vae_weights = sha256_end(&hashed_vae.sha);
     t->facts = (struct adapter_facts){
@@ -129,21 +131,28 @@ struct drawing_models training_job_drawing_models(const struct training_job *t) 
         .vae = t->decoder,
         .tokenizer = t->tokenizer,
         .scheduler_json = t->scheduler_json,
+        .defaults = &t->defaults,
         .default_px = (int)t->options.config->resolution };
 }
 
-/* Whether the text encoder's weights can be freed: it is not trained, and has no more prompts to
- * encode. */
+/* Whether the text encoder's weights can be freed: it is not trained, and has no more captions and
+ * prompts to encode. */
 static bool drops_text_encoder(const struct training_job *t) {
-    return !t->options.config->train_text_encoder && !t->options.config->validation_prompts.count;
+    return !t->options.config->train_text_encoder && !t->options.config->validation_prompts.count &&
+           !trainer_uses_text_encoder(t->trainer);
 }
 
 void training_job_drop_encoders(struct training_job *t) {
-    t->encoded = true;
-    vae_drop_weights(t->vae);
-    if (drops_text_encoder(t))
+    const bool drops_vae = !t->vae_dropped && !trainer_uses_vae(t->trainer);
+    const bool drops_text = !t->text_encoder_dropped && drops_text_encoder(t);
+    if (drops_vae)
+        vae_drop_weights(t->vae);
+    if (drops_text)
         text_encoder_drop_weights(t->text_encoder);
-    malloc_trim(0);
+    if (drops_vae || drops_text)
+        malloc_trim(0);
+    t->vae_dropped = t->vae_dropped || drops_vae;
+    t->text_encoder_dropped = t->text_encoder_dropped || drops_text;
 }
 
 static bool check_same(const struct training_job *t, const char *model, struct hashed *h,
@@ -184,13 +193,14 @@ static bool load_text_encoder(struct training_job *t, struct checkpoint *c, stru
 bool training_job_load_encoders(void *user, struct error *err) {
     struct training_job *t = user;
     struct checkpoint *c;
-    if (!t->encoded)
+    if (!t->vae_dropped && !t->text_encoder_dropped)
         return true;
     if (!checkpoint_open(t->options.model_path, t->options.tokenizer_dir, &c, err))
         return false;
-    const bool ok = load_vae(t, c, err) &&
-                    (!drops_text_encoder(t) || load_text_encoder(t, c, err)) &&
+    const bool ok = (!t->vae_dropped || load_vae(t, c, err)) &&
+                    (!t->text_encoder_dropped || load_text_encoder(t, c, err)) &&
                     t->options.kernels->memory->synchronize(err);
+    t->vae_dropped = t->text_encoder_dropped = false;
     checkpoint_close(c);
     return ok;
 }

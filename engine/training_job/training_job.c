@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text/json.h"
+#include "engine/request/defaults.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/internal.h"
 #include "train/examples/cache.h"
@@ -77,6 +78,7 @@ void training_job_close(struct training_job *t) {
     class_pictures_destroy(t->class_pictures);
     vae_destroy(t->decoder);
     json_decref(t->scheduler_json);
+    generate_request_finish(&t->defaults);
     checkpoint_close(t->checkpoint);
     noise_schedule_finish(&t->noise);
     vae_destroy(t->vae);
@@ -134,11 +136,12 @@ static bool draw_class(struct training_job *t, struct error *err) {
 }
 
 bool training_job_load(struct training_job *t, struct error *err) {
-    t->loaded = checkpoint_open(
-                    t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
-                training_job_suits(t->options.config, t->checkpoint, t->class_folder, err) &&
-                training_job_load_models(t, t->checkpoint, err) &&
-                t->options.kernels->memory->synchronize(err);
+    t->loaded =
+        checkpoint_open(t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
+        generate_defaults_join(t->options.defaults, t->options.model_path, &t->defaults, err) &&
+        training_job_suits(t->options.config, &t->defaults, t->checkpoint, t->class_folder, err) &&
+        training_job_load_models(t, t->checkpoint, err) &&
+        t->options.kernels->memory->synchronize(err);
     if (t->loaded)
         t->disk = training_disk_of(t->options.config, t->checkpoint);
     return t->loaded;
@@ -248,11 +251,17 @@ static bool save(struct training_job *t, struct error *err) {
     return ok;
 }
 
+static bool checkpoint_is_due(const struct training_job *t) {
+    const struct train_config *c = t->options.config;
+    const int64_t step = trainer_step(t->trainer), epoch = trainer_epoch_steps(t->trainer);
+    return (c->checkpointing_steps && step % c->checkpointing_steps == 0) ||
+           (c->checkpointing_epochs && step % (c->checkpointing_epochs * epoch) == 0);
+}
+
 /* Called after each optimizer step; `ends` is true after the last one. Writes a checkpoint and
  * begins a validation if they are due. */
 static bool end_step(struct training_job *t, bool ends, struct error *err) {
-    const int64_t step = trainer_step(t->trainer), every = t->options.config->checkpointing_steps;
-    if ((ends || (every && step % every == 0)) && !training_job_keep(t, err))
+    if ((ends || checkpoint_is_due(t)) && !training_job_keep(t, err))
         return false;
     return !training_job_validation_is_due(t) || training_job_begin_validation(t, err);
 }
@@ -281,8 +290,7 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
     const int64_t before = trainer_step(t->trainer);
     if (!trainer_advance(t->trainer, err))
         return false;
-    if (!t->encoded && !trainer_encodes(t->trainer))
-        training_job_drop_encoders(t);
+    training_job_drop_encoders(t);
     return trainer_step(t->trainer) == before ||
            end_step(t, trainer_get_phase(t->trainer) == TRAINER_DONE, err);
 }

@@ -15,6 +15,7 @@
 #ifndef ENGINE_TRAINING_JOB_TRAINING_JOB_H
 #define ENGINE_TRAINING_JOB_TRAINING_JOB_H
 
+#include "engine/request/request.h"
 #include "kernels/kernels.h"
 #include "train/config.h"
 #include "train/report/records.h"
@@ -25,10 +26,13 @@ struct training_job_options {
     const struct kernels *kernels;          /* borrowed */
     const char *model_path, *tokenizer_dir; /* see struct pipeline_options */
     const struct train_config *config;      /* borrowed */
-    const char *dataset;                    /* path of the data set's folder */
-    const char *class_dataset;              /* path of class pictures; NULL: FOLDER/class */
-    const char *dataset_root; /* data sets must not lead out of it; NULL: not checked */
-    const char *folder;       /* of the job; created if missing */
+    /* Defaults for pictures that the job draws, before the checkpoint's own
+     * (engine/request/defaults.h). Borrowed; NULL: none. */
+    const struct generate_request *defaults;
+    const char *dataset;       /* path of the data set's folder */
+    const char *class_dataset; /* path of class pictures; NULL: FOLDER/class */
+    const char *dataset_root;  /* data sets must not lead out of it; NULL: not checked */
+    const char *folder;        /* of the job; created if missing */
     const char *cache; /* folder for encoded pictures and captions (train/examples/cache.h) */
     uint64_t cache_max_bytes; /* limit on the files of earlier jobs in `cache` */
     /* A loaded UNet with weights of `dtype`, or NULL. A LoRA job with this precision borrows it
@@ -58,9 +62,11 @@ struct training_job_options {
 /* Checks whether a job is possible with this checkpoint, from the headers of its files. The error
  * names the field that asks for something unsupported, or the layer that the model does not have.
  * ERROR_NO_SPACE: how much a full fine-tune would write below `folder`, and how much is free.
- * class_folder is the folder of class pictures; NULL: there are none yet. Any thread. */
-bool training_job_is_possible(const struct train_config *config, const char *model_path,
-    const char *tokenizer_dir, const char *class_folder, const char *folder, struct error *err)
+ * class_folder is the folder of class pictures; NULL: there are none yet. `defaults` as in the
+ * options. Any thread. */
+bool training_job_is_possible(const struct train_config *config,
+    const struct generate_request *defaults, const char *model_path, const char *tokenizer_dir,
+    const char *class_folder, const char *folder, struct error *err)
     __attribute__((warn_unused_result));
 
 /* Checks whether a job could open these data sets. A data set of up to DATASET_DECODED_AT_ONCE_PX

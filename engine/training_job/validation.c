@@ -34,15 +34,29 @@ struct scheduler_choice validation_scheduler(const struct train_config *c) {
     return choice;
 }
 
-static struct generate_request request_of(const struct train_config *c, size_t prompt) {
+int validation_steps(const struct train_config *c, const struct generate_request *defaults) {
+    struct generate_request standard;
+    generate_request_init(&standard);
+    return c->validation_inference_steps         ? (int)c->validation_inference_steps
+           : defaults->num_inference_steps_given ? defaults->num_inference_steps
+                                                 : standard.num_inference_steps;
+}
+
+/* What the job does not say is left open, so that it gets the defaults of requests. */
+static struct generate_request request_of(
+    const struct train_config *c, const struct generate_request *defaults, size_t prompt) {
     struct generate_request r;
     generate_request_init(&r);
     r.prompts = &c->validation_prompts.items[prompt];
     r.prompt_count = 1;
     r.negative_prompt = c->validation_negative_prompt;
     r.width = r.height = (int)c->resolution;
-    r.num_inference_steps = (int)c->validation_inference_steps;
-    r.guidance_scale = c->validation_guidance_scale;
+    r.num_inference_steps = validation_steps(c, defaults);
+    r.num_inference_steps_given = true;
+    if (c->validation_guidance_scale > 0) {
+        r.guidance_scale = c->validation_guidance_scale;
+        r.guidance_scale_given = true;
+    }
     r.scheduler = validation_scheduler(c);
     r.seed = (uint64_t)(c->validation_seed ? c->validation_seed : c->seed);
     r.seed_given = true;
@@ -69,7 +83,8 @@ static char *describe(const struct validation *v, int index) {
 }
 
 static bool resolve(struct validation *v, size_t prompt, struct error *err) {
-    const struct generate_request request = request_of(v->options.config, prompt);
+    const struct generate_request request = request_of(
+        v->options.config, v->options.models.defaults, prompt);
     return drawing_resolve(&v->drawing, &request, err);
 }
 

@@ -20,6 +20,9 @@
  * prediction type that the job trains. */
 struct scheduler_choice validation_scheduler(const struct train_config *config);
 
+/* Returns the steps of a validation picture: the job's, or else those of requests. */
+int validation_steps(const struct train_config *config, const struct generate_request *defaults);
+
 struct validation;
 
 struct validation_options { /* all borrowed */

@@ -86,7 +86,8 @@ static void fill_table(void) {
                                OPERATION_BIT(conv2d_backward) | OPERATION_BIT(attention_backward) |
                                OPERATION_BIT(group_norm_backward) |
                                OPERATION_BIT(layer_norm_backward) |
-                               OPERATION_BIT(low_rank_backward) | OPERATION_BIT(prodigy_sums);
+                               OPERATION_BIT(low_rank_backward) | OPERATION_BIT(prodigy_sums) |
+                               OPERATION_BIT(adafactor);
 }
 
 const struct kernels *kernels_cpu(void) {

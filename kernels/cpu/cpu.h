@@ -31,6 +31,7 @@ void layers_register(struct kernels *table);
     X(lion)                                                                                        \
     X(prodigy_sums)                                                                                \
     X(prodigy)                                                                                     \
+    X(adafactor)                                                                                   \
     X(low_rank_backward)
 
 /* The functions that are compiled once per instruction set. The entries of the table use every

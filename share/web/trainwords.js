@@ -114,6 +114,7 @@ export const TRAIN_WORDS = [
         ema_power: ["Power of the rise", "ema moving average warm-up"],
     }],
     ["Saving", {
+        checkpointing_epochs: ["Epochs between checkpoints", "save backup resume passes"],
         checkpoints_total_limit: ["Checkpoints that are kept", "disk space backup limit"],
         resume_from_checkpoint: ["Continue from a checkpoint", "resume"],
         save_format: ["Format of the file", "diffusers kohya automatic1111 comfyui safetensors"],

@@ -27,7 +27,7 @@ struct encoded {
     float *moments;      /* owned: room for the largest picture, with its mask */
     size_t moments_bytes;
     bool computed; /* the current call has computed something */
-    bool full;     /* all is in the cache and no model is needed any more */
+    bool full;     /* all is in the cache: a model is needed only for what is encoded in each use */
     int64_t next;  /* the next part: 4 for each picture (find_part), then captions */
     int64_t ahead; /* missing parts below this one were announced */
 };
@@ -270,8 +270,8 @@ static bool encode_ids(struct encoded *e, const int32_t *ids, void *out, struct 
 
 /* --- from the cache, or computed --- */
 
-/* Does what cache_read does. If an entry that the job relies on has disappeared, the models are
- * loaded again to encode it, and stay loaded. */
+/* Does what cache_read does. If an entry that the job relies on has disappeared, the models that
+ * were dropped are loaded again to encode it, and stay loaded. */
 static bool read_kept(struct encoded *e, const struct digest *name, void *out, size_t bytes,
     bool *found, struct error *err) {
     char text[DIGEST_TEXT_BYTES];
@@ -437,6 +437,29 @@ static bool fill_caption(struct encoded *e, size_t index, struct error *err) {
     return ok;
 }
 
+/* Takes the memory for what is encoded in each use. */
+static bool plan_each_time(struct encoded *e, struct encoded_size largest, struct error *err) {
+    struct picture_call picture = call_for(e, largest, NULL);
+    struct caption_call caption = { .text_encoder = e->options.text_encoder, .tokens = e->tokens };
+    struct compute c = { .kernels = e->options.kernels };
+    if (!e->each_time && !encodes_captions(e))
+        return true;
+    if (!arena_create(e->options.kernels->memory, &e->arena, err))
+        return false;
+    c.arena = e->arena;
+    return (!e->each_time || compute_plan(&c, run_vae, &picture, err)) &&
+           (!encodes_captions(e) || compute_plan(&c, run_text_encoder, &caption, err));
+}
+
+/* When the cache is full: gives back the memory of the models that are no longer needed. */
+static bool plan_what_is_left(struct encoded *e, struct error *err) {
+    if (e->each_time)
+        return true;
+    arena_destroy(e->arena);
+    e->arena = NULL;
+    return plan_each_time(e, (struct encoded_size){ 0 }, err);
+}
+
 bool encoded_advance(struct encoded *e, bool *done, struct error *err) {
     const int64_t pictures = 4 * train_source_all(e->options.source);
     const int64_t all = pictures + (int64_t)e->caption_count;
@@ -450,11 +473,8 @@ bool encoded_advance(struct encoded *e, bool *done, struct error *err) {
     if (*done) {
         free(e->captions);
         e->captions = NULL;
-        e->full = !e->each_time && !encodes_captions(e);
-        if (e->full) {
-            arena_destroy(e->arena);
-            e->arena = NULL;
-        }
+        e->full = true;
+        return plan_what_is_left(e, err);
     }
     return true;
 }
@@ -485,20 +505,6 @@ static bool list_captions(struct encoded *e, struct error *err) {
             e->captions[kept++] = e->captions[i];
     e->caption_count = kept;
     return true;
-}
-
-/* Takes the memory for what is encoded in each use. */
-static bool plan_each_time(struct encoded *e, struct encoded_size largest, struct error *err) {
-    struct picture_call picture = call_for(e, largest, NULL);
-    struct caption_call caption = { .text_encoder = e->options.text_encoder, .tokens = e->tokens };
-    struct compute c = { .kernels = e->options.kernels };
-    if (!e->each_time && !encodes_captions(e))
-        return true;
-    if (!arena_create(e->options.kernels->memory, &e->arena, err))
-        return false;
-    c.arena = e->arena;
-    return (!e->each_time || compute_plan(&c, run_vae, &picture, err)) &&
-           (!encodes_captions(e) || compute_plan(&c, run_text_encoder, &caption, err));
 }
 
 /* Adds up the sizes of all pictures, and allocates room for the largest. */
@@ -571,6 +577,10 @@ struct encoded_memory encoded_get_memory(const struct encoded *e) {
     };
 }
 
-bool encoded_uses_models(const struct encoded *e) {
-    return !e->full;
+bool encoded_uses_vae(const struct encoded *e) {
+    return !e->full || e->each_time;
+}
+
+bool encoded_uses_text_encoder(const struct encoded *e) {
+    return !e->full || encodes_captions(e);
 }

@@ -60,13 +60,14 @@ struct encoded_memory {
     uint64_t disk; /* size of the cache, with entries of earlier jobs */
 };
 struct encoded_memory encoded_get_memory(const struct encoded *encoded);
-/* Returns whether the models are still needed: to fill the cache, or to encode pictures in each
- * use. */
-bool encoded_uses_models(const struct encoded *encoded);
+/* Return whether a model is still needed: to fill the cache, or to encode pictures, or shuffled
+ * captions, in each use. */
+bool encoded_uses_vae(const struct encoded *encoded);
+bool encoded_uses_text_encoder(const struct encoded *encoded);
 
-/* Does one piece of filling the cache; *done is set when nothing is missing. After that the
- * models are not used, unless pictures are encoded in each use. If entries disappear from the
- * cache later, load_models is called and they are encoded again. The other functions may be
+/* Does one piece of filling the cache; *done is set when nothing is missing. After that a model is
+ * not used, unless something is encoded with it in each use. If entries disappear from the cache
+ * later, load_models is called and they are encoded again. The other functions may be
  * called before *done. */
 bool encoded_advance(struct encoded *encoded, bool *done, struct error *err)
     __attribute__((warn_unused_result));

@@ -23,53 +23,68 @@ static size_t measure(const struct parameters *p) {
     return (size_t)(rows + cols) * sizeof(float);
 }
 
-static bool add_states(struct optimizer *o, struct error *err) {
-    int64_t rows, cols;
-    count_states(o->parameters, &rows, &cols);
-    return optimizer_add_state(o, "rows", (size_t)rows * sizeof(float), false, err) &&
-           optimizer_add_state(o, "cols", (size_t)cols * sizeof(float), false, err);
-}
-
 static double rate(const struct optimizer *o, double scheduled, int64_t schedule_step) {
     const double step = (double)schedule_step + 1;
     const double most = o->config->adafactor_warmup_init ? 1e-6 * step : 1e-2;
     return o->config->adafactor_relative_step ? fmin(most, 1 / sqrt(step)) : scheduled;
 }
 
-static void step_tensor(struct optimizer *o, const struct parameter_range *r, float *own,
-    const struct parameters_tensor *t, const struct optimizer_now *now) {
+/* Steps a tensor whose values are at `own`. */
+static void step_tensor(struct optimizer *o, struct compute *c, float *own,
+    const struct parameters_tensor *t, const struct adafactor_args *settings) {
     const int64_t floats = factored_floats(&t->shape);
-    struct tensor values = optimizer_floats(o, own, t->at - r->at, floats);
+    struct adafactor_args args = *settings;
+    struct tensor values = optimizer_floats(o, own, 0, floats);
     const struct tensor gradients = optimizer_floats(o, o->parameters->gradients, t->at, floats);
     struct tensor rows = optimizer_floats(
         o, o->states[0].data, o->cursor.rows, factored_rows(&t->shape));
     struct tensor cols = optimizer_floats(
         o, o->states[1].data, o->cursor.cols, factored_cols(&t->shape));
-    op_adafactor(&o->compute,
-        &(struct adafactor_args){ .parameter = &values,
-            .gradient = &gradients,
-            .shape = t->shape,
-            .rows = &rows,
-            .cols = &cols,
-            .lr = optimizer_rate(o, now->schedule, r->learning_rate, now->schedule_step),
-            .beta2 = 1 - pow((double)o->steps, o->config->adafactor_decay_rate),
-            .clip_threshold = o->config->adafactor_clip_threshold,
-            .weight_decay = r->weight_decay,
-            .scale_parameter = o->config->adafactor_scale_parameter,
-            .gradient_scale = now->scale,
-            .gradient_limit = o->config->max_grad_value });
+    args.parameter = &values;
+    args.gradient = &gradients;
+    args.shape = t->shape;
+    args.rows = &rows;
+    args.cols = &cols;
+    op_adafactor(c, &args);
+    o->cursor.rows += factored_rows(&t->shape);
+    o->cursor.cols += factored_cols(&t->shape);
+}
+
+/* Plans the memory of a step. */
+static void plan(struct compute *c, void *user) {
+    struct optimizer *o = user;
+    const struct parameters *p = o->parameters;
+    const struct adafactor_args settings = { .clip_threshold = 1 };
+    struct parameters_tensor t;
+    for (size_t i = 0; parameters_tensor_at(p, i, &t); i++)
+        step_tensor(o, c, p->values ? p->values + t.at : p->work, &t, &settings);
+    o->cursor = (struct optimizer_cursor){ 0 };
+}
+
+static bool add_states(struct optimizer *o, struct error *err) {
+    int64_t rows, cols;
+    count_states(o->parameters, &rows, &cols);
+    return optimizer_add_state(o, "rows", (size_t)rows * sizeof(float), false, err) &&
+           optimizer_add_state(o, "cols", (size_t)cols * sizeof(float), false, err) &&
+           compute_plan(&o->compute, plan, o, err);
 }
 
 /* The tensors of a range follow those of the range before. */
 static void step(struct optimizer *o, const struct parameter_range *r, float *own,
     const struct optimizer_now *now) {
+    const struct train_config *c = o->config;
+    const struct adafactor_args settings = { .lr = optimizer_rate(o, now->schedule,
+                                                 r->learning_rate, now->schedule_step),
+        .beta2 = 1 - pow((double)o->steps, c->adafactor_decay_rate),
+        .clip_threshold = c->adafactor_clip_threshold,
+        .weight_decay = r->weight_decay,
+        .scale_parameter = c->adafactor_scale_parameter,
+        .gradient_scale = now->scale,
+        .gradient_limit = c->max_grad_value };
     struct parameters_tensor t;
-    while (parameters_tensor_at(o->parameters, o->cursor.tensor, &t) && t.at < r->at + r->count) {
-        step_tensor(o, r, own, &t, now);
-        o->cursor.tensor++;
-        o->cursor.rows += factored_rows(&t.shape);
-        o->cursor.cols += factored_cols(&t.shape);
-    }
+    for (; parameters_tensor_at(o->parameters, o->cursor.tensor, &t) && t.at < r->at + r->count;
+         o->cursor.tensor++)
+        step_tensor(o, &o->compute, own + (t.at - r->at), &t, &settings);
 }
 
 const struct optimizer_kind optimizer_adafactor = { .title = "Adafactor",

@@ -330,6 +330,10 @@ size_t parameters_bytes(const struct parameters *p) {
     return own + (p->products ? parameters_bytes(p->products->whole) : 0);
 }
 
+size_t parameters_host_bytes(const struct parameters *p) {
+    return p->products ? 2 * (size_t)p->products->whole->floats * sizeof(float) : 0;
+}
+
 size_t parameters_taped_count(const struct parameters *p) {
     return p->products ? p->products->whole->weight_count : p->count + p->weight_count;
 }

@@ -125,6 +125,9 @@ const char *parameters_unused_target(
     const struct weight_list *list, const struct train_texts *targets, size_t index);
 
 size_t parameters_bytes(const struct parameters *parameters); /* of device memory */
+/* Returns the host memory that they take beside it: for products.h the untouched weights, and a
+ * second copy while a step computes with them. */
+size_t parameters_host_bytes(const struct parameters *parameters);
 
 /* Describes the parameters to a tape. The tape borrows `seed` and `step`, for dropout. */
 size_t parameters_taped_count(const struct parameters *parameters);

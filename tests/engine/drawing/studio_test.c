@@ -9,6 +9,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define STUDIOS 3 /* at once */
 #define REQUESTS 4
@@ -21,6 +22,7 @@ static _Thread_local struct {
     int memory;       /* most images in a call that memory allows */
     uint64_t culprit; /* seed of the image that fails every call; 0: none */
     enum error_code culprit_code;
+    int text_ms;      /* for which the texts of an evaluation are encoded; 0: they stay */
     uint64_t damaged; /* seed of the image with non-finite latents */
     int begun, most_begun, calls, failed_calls, decodes;
     int images_seen[UNET_CALL_MAX_IMAGES + 1]; /* calls with this many images */
@@ -74,6 +76,15 @@ static bool ready(void *user, struct image *const *images, int count, struct err
            error_set(err, ERROR_NO_MEMORY, "no memory for %d images", count);
 }
 
+/* Takes stage.text_ms before each evaluation but the first, as new texts do. */
+static bool renew_texts(void *user, struct image *image, bool *changed, struct error *err) {
+    (void)user, (void)err;
+    *changed = stage.text_ms && image->evaluations > 0;
+    if (*changed)
+        usleep((unsigned)stage.text_ms * 1000);
+    return true;
+}
+
 static bool step(void *user, struct image *const *images, int count, struct error *err) {
     (void)user;
     for (int i = 0; i < count; i++) {
@@ -115,6 +126,7 @@ static const struct stages stages = { .measure = measure,
     .call_images = call_images,
     .begin = begin,
     .ready = ready,
+    .renew_texts = renew_texts,
     .step = step,
     .take = take,
     .leave = leave,
@@ -441,6 +453,23 @@ static void images_of_a_request(void) {
     studio_destroy(studio);
 }
 
+/* Texts that are encoded between two evaluations count as the text encoder's time, and not as the
+ * UNet's: the fake UNet takes none, the fake texts sleep. */
+static void texts_between_evaluations_are_the_text_encoders(void) {
+    struct studio *studio = open_studio(1, 1);
+    struct error err = { 0 };
+    struct generate_result result;
+    stage.text_ms = 30;
+    CHECK(studio_generate(studio, &clients[0].request, NULL, &result, &err), "%s", err.message);
+    const double slept_s = 0.03 * (STEPS - 1);
+    printf("texts %.3f s, of which %.3f s slept; UNet %.3f s\n", result.timings.text_encoder_s,
+        slept_s, result.timings.unet_s);
+    CHECK(result.timings.text_encoder_s >= slept_s, "%g s", result.timings.text_encoder_s);
+    CHECK(result.timings.unet_s < slept_s, "the UNet took %g s", result.timings.unet_s);
+    generate_result_finish(&result);
+    studio_destroy(studio);
+}
+
 static void *one_studio(void *unused) {
     (void)unused;
     calls_are_shared();
@@ -455,6 +484,7 @@ static void *one_studio(void *unused) {
     who_gives_up_ends_alone();
     a_lost_device_ends_all();
     images_of_a_request();
+    texts_between_evaluations_are_the_text_encoders();
     return NULL;
 }
 

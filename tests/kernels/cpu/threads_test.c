@@ -96,6 +96,42 @@ static void run_prodigy_sums(struct compute *c, struct tensor *o) {
                            .gradient_scale = 1 });
 }
 
+/* Outputs: the parameter, the row and the column states. */
+static void run_adafactor(struct compute *c, struct tensor *o, struct factored_shape shape) {
+    for (int state = 1; state < 3; state++)
+        for (int64_t i = 0; i < o[state].shape[0]; i++)
+            ((float *)o[state].data)[i] = fabsf(((float *)o[state].data)[i]);
+    struct tensor gradient = d_up;
+    gradient.shape[0] = factored_floats(&shape);
+    op_adafactor(c, &(struct adafactor_args){ .parameter = &o[0],
+                        .gradient = &gradient,
+                        .shape = shape,
+                        .rows = &o[1],
+                        .cols = &o[2],
+                        .lr = 0.01,
+                        .beta2 = 0.5,
+                        .clip_threshold = 1,
+                        .weight_decay = 0.1,
+                        .scale_parameter = true,
+                        .gradient_scale = 1 });
+}
+
+static const struct factored_shape matrix_shape = { 800, 250, 1, 1, true };
+static const struct factored_shape panel_shape = { 200, 900, 1, 16, true };
+static const struct factored_shape kernel_shape = { 100, 210, 3, 1, false };
+
+static void run_adafactor_matrix(struct compute *c, struct tensor *o) {
+    run_adafactor(c, o, matrix_shape);
+}
+
+static void run_adafactor_panels(struct compute *c, struct tensor *o) {
+    run_adafactor(c, o, panel_shape);
+}
+
+static void run_adafactor_kernels(struct compute *c, struct tensor *o) {
+    run_adafactor(c, o, kernel_shape);
+}
+
 static struct tensor f32_1d(int64_t a) {
     return tensor_1d(NULL, DTYPE_F32, a);
 }
@@ -164,6 +200,12 @@ static void check_dtype(enum dtype weights) {
         { "square_pieces", run_square_pieces,
             { tensor_2d(NULL, DTYPE_F64, square_pieces_count(200000), 2) }, 1 },
         { "prodigy_sums", run_prodigy_sums, { f32_1d(2), up, up, up }, 4 },
+        { "adafactor of a matrix", run_adafactor_matrix,
+            { f32_1d(factored_floats(&matrix_shape)), f32_1d(800), f32_1d(250) }, 3 },
+        { "adafactor of panels", run_adafactor_panels,
+            { f32_1d(factored_floats(&panel_shape)), f32_1d(200), f32_1d(900) }, 3 },
+        { "adafactor of kernels", run_adafactor_kernels,
+            { f32_1d(factored_floats(&kernel_shape)), f32_1d(63000), f32_1d(63000) }, 3 },
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         check_call(&calls[i]);

@@ -34,7 +34,7 @@ static int usage(void) {
  * and parts of training that are still plain C. check_entry fails if an operation falls back
  * without being listed here, or is listed without falling back. */
 static const char *const left_to_reference[] = { "timestep_embedding", "concat", "combine", "blend",
-    "noise", "embedding_backward", "dropout", "mse", "adafactor", NULL };
+    "noise", "embedding_backward", "dropout", "mse", NULL };
 
 /* Operations that CUDA does not compute; check_absence verifies this list. */
 static const char *const absent_on_cuda[] = { NULL };

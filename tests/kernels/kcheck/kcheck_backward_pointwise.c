@@ -480,7 +480,8 @@ void check_adafactor(struct kcheck *k) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct factored_shape *shape = &cases[i].shape;
         struct subject s;
-        if (!is_time_for(k, i < 8 ? QUICK : SLOW) ||
+        const bool is_real = i >= 8;
+        if (!(is_time_for(k, is_real ? SLOW : QUICK) || (k->bench && !k->quick && is_real)) ||
             !subject_start(k, &s, "adafactor", "%s of %lldx%lld, side %d, panels of %d%s",
                 shape->is_matrix ? "matrix" : "matrices", (long long)shape->n, (long long)shape->k,
                 shape->side, shape->panel, cases[i].scale_parameter ? ", scaled" : ""))

@@ -1,4 +1,4 @@
-"""Jobs with DoRA, LoHa, LoKr, Prodigy and shuffled captions over HTTP with the bundled checkpoint. Each
+"""Jobs with DoRA, LoHa, LoKr, rsLoRA, Prodigy, Lion, Adafactor and shuffled captions over HTTP with the bundled checkpoint. Each
 adapter has the bytes of `latentd train`, although the daemon was killed in the middle; it is listed as
 what it is and changes what is drawn, and without it the daemon draws as before. usage:
 train_adapters_http.py EXECUTABLE MODEL"""
@@ -18,7 +18,10 @@ JOBS = {  # fields, and the kind at GET /loras
     "loha": ({"adapter_type": "loha", "rank": 2}, "LyCORIS LoHa"),
     "lokr": ({"adapter_type": "lokr", "rank": 2, "train_text_encoder": True}, "LyCORIS LoKr"),
     "prodigy": ({"optimizer": "prodigy", "learning_rate": 1, "prodigy_d0": 1e-3, "shuffle_caption": True,
-                 "caption_separator": " ", "use_rslora": True}, "LoRA"),
+                 "caption_separator": " ", "use_rslora": True, "center_crop": True}, "LoRA"),  # lets the VAE go
+    "lion": ({"optimizer": "lion", "learning_rate": 1e-3}, "LoRA"),
+    "adafactor": ({"optimizer": "adafactor", "adafactor_scale_parameter": True,
+                   "target_modules": ["to_q", "conv1", "conv_shortcut"]}, "LoRA"),
 }
 
 

@@ -58,6 +58,11 @@ def it_goes_back_to_a_checkpoint(alone):
     check(status == 1 and "resume_from_checkpoint: checkpoint-5 is not allowed" in log and
           "checkpoint-4, checkpoint-8, checkpoint-12, checkpoint-16" in log,
           f"the error for an unknown checkpoint names the existing ones: {log}")
+    for fields, words in (({"optimizer": "lion"}, 'optimizer: "lion" is not allowed; "adamw", as in the checkpoint'),
+                          ({"rank": 8}, "rank: 8 is not allowed; 4, as in the checkpoint"),
+                          ({"use_ema": True}, "use_ema: true is not allowed; false, as in the checkpoint")):
+        status, log, _ = train_alone(**fields)
+        check(status == 1 and words in log, f"a resumed job with another state is refused: {fields}: {log}")
 
 
 def the_adapter_is_there_by_name(alone):
@@ -133,6 +138,90 @@ def a_configuration_of_deepspeed_diffusers_is_trained():
         check(p.returncode != 0 and words in p.stderr, f"{words}: {p.returncode} {p.stderr}")
 
 
+# Keys of train_network.py's --config_file, in sections as people write them.
+KOHYA = """
+[model]
+pretrained_model_name_or_path = "runwayml/stable-diffusion-v1-5"
+[dataset]
+train_data_dir = "elsewhere"
+cache_latents = true
+flip_aug = true # half of them
+[training]
+output_dir = './out'
+output_name = "stripes"
+max_train_epochs = 1
+save_every_n_epochs = 1
+save_last_n_epochs = 1
+train_batch_size = 1
+seed = 42
+learning_rate = 1e-3
+unet_lr = 2e-3
+lr_scheduler = "cosine"
+lr_warmup_steps = 2
+optimizer_type = "AdamW"
+optimizer_args = ["weight_decay=0.02", "betas=0.8,0.99"]
+network_module = "networks.lora"
+network_dim = 4
+network_alpha = 2
+network_train_unet_only = true
+noise_offset = 0.05
+min_snr_gamma = 5.0
+xformers = true
+"""
+KOHYA_SET = """
+[general]
+caption_extension = ".txt"
+[[datasets]]
+resolution = 64
+batch_size = 2
+  [[datasets.subsets]]
+  image_dir = 'stripes'
+  num_repeats = 3
+"""
+THE_SAME_AS_KOHYA = {
+    "max_train_steps": 0, "num_train_epochs": 3, "checkpointing_steps": 0, "checkpointing_epochs": 3,
+    "checkpoints_total_limit": 1, "seed": 42, "rank": 4, "alpha": 2, "init_lora_weights": "kaiming",
+    "target_modules": ["to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2", "proj_in", "proj_out"],
+    "save_format": "kohya", "center_crop": True, "cache_latents": True, "learning_rate": 2e-3, "lr_scheduler": "cosine",
+    "lr_warmup_steps": 2, "adam_weight_decay": 0.02, "adam_beta1": 0.8, "adam_beta2": 0.99, "noise_offset": 0.05,
+    "snr_gamma": 5, "caption_dropout": 0, "dropout": 0}
+
+
+def train_kohya(config, dataset, *more):
+    paths = [os.path.join(root, name) for name in ("lora.toml", "set.toml")]
+    for path, text in zip(paths, (config, dataset)):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+    return subprocess.run([executable, "train", "--model", model, "--kohya-config", paths[0], "--dataset-root",
+                           os.path.join(root, "sets"), "--out", os.path.join(root, "kohya"),
+                           *(["--kohya-dataset", paths[1]] if dataset else []), *more], capture_output=True, text=True)
+
+
+def files_of_kohya_are_trained():
+    status, log, same = train_alone("the-same-as-kohya", **THE_SAME_AS_KOHYA)
+    check(status == 0, f"the same job: {log}")
+    p = train_kohya(KOHYA, KOHYA_SET)
+    check(p.returncode == 0 and "xformers has no effect: attention" in p.stderr and
+          "num_repeats: an epoch" in p.stderr, f"{p.stderr}")
+    with open(os.path.join(root, "kohya", "stripes.safetensors"), "rb") as f:
+        check(f.read() == same, "its adapter is that of the same job in our words")
+    names = [n for n in os.listdir(os.path.join(root, "kohya")) if n.startswith("checkpoint-")]
+    check(names == ["checkpoint-9"], f"three batches an epoch, three repeats, one is kept: {names}")
+    for config, dataset, more, words in (
+            (KOHYA + "clip_skip = 2\n", KOHYA_SET, (), "clip_skip: 2 is not allowed; 1: captions"),
+            (KOHYA + "learning_rat = 2\n", KOHYA_SET, (), "learning_rat: 2 is not allowed; it is no key"),
+            (KOHYA + "x = \n", KOHYA_SET, (), "lora.toml: not valid TOML at line 29"),
+            (KOHYA, KOHYA_SET + "flip_augs = true\n", (), "flip_augs: true is not allowed; it is no key of [[datasets"),
+            (KOHYA, KOHYA_SET.replace("'stripes'", "'nowhere'"), (), "nowhere"),
+            (KOHYA + 'sample_prompts = "/nowhere/p.txt"\n', KOHYA_SET, (), "sample_prompts: "),
+            (KOHYA, KOHYA_SET, ("--config", "job.json"), "exactly one of --config")):
+        p = train_kohya(config, dataset, *more)
+        check(p.returncode != 0 and words in p.stderr, f"{words}: {p.returncode} {p.stderr}")
+    p = subprocess.run([executable, "train", "--model", model, "--config", "job.json", "--kohya-dataset", "set.toml",
+                        "--out", os.path.join(root, "kohya")], capture_output=True, text=True)
+    check(p.returncode != 0 and "--kohya-dataset SET.toml stands beside" in p.stderr, f"{p.stderr}")
+
+
 def parts_drawn_once_are_kept_for_the_next_job():
     """Pictures larger than the resolution: cropped anew each time, or only once with
     cache_latents."""
@@ -181,8 +270,8 @@ def missing_class_pictures_are_drawn():
         for i in range(3):
             with open(os.path.join(folder, f"drawn-{i}.png"), "rb") as f:
                 drawn = f.read()
-            asked = d.generate({"prompt": "a house", "seed": JOB["seed"] + i, "width": 64, "height": 64, "loras": [],
-                                "guidance_scale": 7.5}, {"Accept": "image/png"})
+            asked = d.generate({"prompt": "a house", "seed": JOB["seed"] + i, "width": 64, "height": 64, "loras": []},
+                               {"Accept": "image/png"})
             check(pixels_of(drawn) == pixels_of(asked.body),
                   f"class picture {i} equals that of POST /generate")
         first = d.file(id)
@@ -300,6 +389,7 @@ try:
     it_goes_back_to_a_checkpoint(reference)
     decoding_threads_change_no_byte(reference)
     a_configuration_of_deepspeed_diffusers_is_trained()
+    files_of_kohya_are_trained()
     parts_drawn_once_are_kept_for_the_next_job()
     missing_class_pictures_are_drawn()
     the_adapter_is_there_by_name(reference)

@@ -167,8 +167,8 @@ for wrong, words, names in (
          "with_prior_preservation gradient_checkpointing use_8bit_adam scale_lr use_ema use_ema_warmup"),
         (3, "a string", "model image_column caption_column validation_negative_prompt validation_scheduler"),
         ("many", "an integer", "max_bucket_reso num_class_images initial_scale_power loss_scale_window hysteresis "
-         "lr_num_cycles ema_update_after_step validation_epochs num_validation_images validation_inference_steps "
-         "validation_seed"),
+         "lr_num_cycles ema_update_after_step checkpointing_epochs validation_epochs num_validation_images "
+         "validation_inference_steps validation_seed"),
         ("much", "a number", "min_loss_scale adam_beta1 adam_weight_decay max_grad_value lr_power lr_start_factor "
          "lr_eta_min input_perturbation ema_inv_gamma validation_guidance_scale")):
     FIELDS += [({name: wrong}, 400, name, words) for name in names.split()]

@@ -172,6 +172,30 @@ def they_are_drawn_as_the_job_trains(d):
     print(f"{len(v['pictures'])} pictures are those of requests for v")
 
 
+def what_a_job_leaves_open_is_as_in_requests():
+    """Guidance, steps, scheduler and negative prompt: those of serve's --default, then those of the
+    checkpoint's latentd.json."""
+    with Trainer("--default", "num_inference_steps=3", "--default", "negative_prompt=snow", "--default",
+                 "scheduler=euler") as d:
+        for name, fields in (("open", {}), ("said", {"validation_guidance_scale": 7.5, "validation_inference_steps": 4,
+                                                     "validation_scheduler": "ddim"})):
+            id = d.start(name=name, max_train_steps=2, validation_prompts=PROMPTS[:1], validation_steps=2, **fields)
+            d.wait(id)
+            v = d.get(f"/jobs/{id}/validation").json()["validation"][0]
+            shown = d.get(v["pictures"][0]["url"]).body
+            asked = {"prompt": PROMPTS[0], "seed": v["pictures"][0]["seed"], "width": 64, "height": 64,
+                     "loras": [{"name": f"{name}@{v['step']}"}],
+                     **({"guidance_scale": 7.5, "num_inference_steps": 4, "scheduler": "ddim"} if fields else {})}
+            same = d.generate(asked, {"Accept": "image/png"})
+            check(same.status == 200 and pixels(shown) == pixels(same.body), f"{name}: as /generate draws it")
+            text = next(data for kind, data in chunks(shown) if data.startswith(b"latentd\0"))
+            request = json.loads(text.split(b"\0", 1)[1].decode("latin-1"))
+            wanted = (7.5, 4, "snow") if fields else (2.5, 3, "snow")
+            got = (request["guidance_scale"], request["num_inference_steps"], request["negative_prompt"])
+            print(f"{name}: guidance, steps and negative prompt {got}")
+            check(got == wanted, f"{name}: {request}")
+
+
 def a_loss_is_written_once():
     """The job is paused while a step's pictures are drawn, when its loss is already written."""
     held = {**SHOWN, "validation_share": 0.4, "checkpointing_steps": 8, "num_validation_images": 4,
@@ -233,6 +257,7 @@ try:
         they_are_drawn_as_the_job_trains(daemon)
     a_kill_and_a_pause_leave_them_whole(first, saved)
     a_loss_is_written_once()
+    what_a_job_leaves_open_is_as_in_requests()
 finally:
     shutil.rmtree(root, ignore_errors=True)
 done()
