@@ -10,9 +10,14 @@
 
 static const char *const names[] = { "debug", "info", "warning", "error" };
 static enum log_level threshold = LOG_LEVEL_INFO;
+static int own_rank;
 
 void log_set_level(enum log_level level) {
     threshold = level;
+}
+
+void log_set_rank(int rank) {
+    own_rank = rank;
 }
 
 bool log_level_from_name(const char *name, enum log_level *out) {
@@ -62,6 +67,8 @@ void log_line(enum log_level level, const char *format, ...) {
     int used = snprintf(line, sizeof(line), "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %s ",
         utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
         now.tv_nsec / 1000000, names[level]);
+    if (own_rank > 0)
+        used += snprintf(line + used, sizeof(line) - (size_t)used, "rank %d: ", own_rank);
     va_list args;
     va_start(args, format);
     vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);

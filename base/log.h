@@ -10,6 +10,9 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_E
 /* Sets the lowest level that is written; the default is LOG_LEVEL_INFO. Call before threads
  * start. */
 void log_set_level(enum log_level level);
+/* Puts "rank N: " before every message, if N is above 0: several processes write to one place. Call
+ * before threads start. */
+void log_set_rank(int rank);
 /* Accepts "debug", "info", "warning" and "error". Returns false and leaves *out unchanged for any
  * other word. */
 bool log_level_from_name(const char *name, enum log_level *out);
