@@ -24,6 +24,7 @@ bool device_choice_parse(const char *text, struct device_choice *out) {
             return false;
         choice.kind = DEVICE_CUDA;
         choice.index = (int)index;
+        choice.indexed = true;
     } else {
         return false;
     }
@@ -65,7 +66,7 @@ static const struct kernels *open_device(const struct device_choice *choice, str
     if (!choice->automatic && choice->kind == DEVICE_CPU)
         return kernels_cpu();
     struct error why = { 0 };
-    const struct kernels *kernels = kernels_cuda(choice->automatic ? 0 : choice->index, &why);
+    const struct kernels *kernels = kernels_cuda(choice->index, &why);
     if (kernels) {
         struct device_figures figures;
         if (!choice->untuned && kernels->figures(&figures, NULL))

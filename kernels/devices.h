@@ -5,9 +5,10 @@
 #include "kernels/kernels.h"
 
 struct device_choice {
-    bool automatic;        /* CUDA device 0 if it opens, else the CPU */
+    bool automatic;        /* CUDA device `index` if it opens, else the CPU */
     enum device_kind kind; /* unless automatic */
     int index;             /* of a CUDA device */
+    bool indexed;          /* the index was given */
     bool untuned; /* for the tuner: ignore its earlier results, and log nothing of the device */
 };
 
