@@ -373,6 +373,37 @@ bool checkpoint_read_last(
     return found;
 }
 
+/* Returns the numbers of one checkpoint, or NULL. */
+static json_t *numbers_at(const char *folder, int64_t step) {
+    struct safetensors *file = NULL;
+    struct error ignored;
+    char *path = path_of(folder, step, ""), *name = path ? file_join(path, STATE_FILE) : NULL;
+    json_t *numbers = NULL;
+    if (name && safetensors_open(name, &file, &ignored)) {
+        const json_t *metadata = safetensors_get_header(file)->metadata;
+        const char *text = json_string_value(json_object_get(metadata, "numbers"));
+        numbers = text ? json_loads(text, 0, NULL) : NULL;
+    }
+    safetensors_close(file);
+    free(name);
+    free(path);
+    return numbers;
+}
+
+bool checkpoint_read_numbers(
+    const char *folder, int64_t step, json_t **numbers, struct error *err) {
+    int64_t *steps;
+    size_t count;
+    *numbers = NULL;
+    if (!checkpoint_list(folder, &steps, &count, err))
+        return false;
+    for (size_t i = count; i > 0 && !*numbers; i--)
+        if (step < 0 || steps[i - 1] == step)
+            *numbers = numbers_at(folder, steps[i - 1]);
+    free(steps);
+    return true;
+}
+
 /* Reports that there is no checkpoint of the step, and lists the existing ones. */
 static bool is_not_there(const char *folder, int64_t step, struct error *err) {
     int64_t *steps;

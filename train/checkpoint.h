@@ -62,6 +62,11 @@ int64_t checkpoint_step(const char *name);
  * resume_from_checkpoint. */
 bool checkpoint_read_step(const char *folder, int64_t step, struct checkpoint_state *state,
     struct error *err) __attribute__((warn_unused_result));
+/* Reads only the numbers of the checkpoint of this step, or of the last one that can be read if
+ * `step` is negative. NULL if there is none, which is not an error. A new reference. The arrays are
+ * neither read nor checked. */
+bool checkpoint_read_numbers(const char *folder, int64_t step, json_t **numbers, struct error *err)
+    __attribute__((warn_unused_result));
 /* Renames the checkpoints of later steps to checkpoint-STEP.aside, replacing folders of that name.
  * Used when a job continues from an earlier step: the later checkpoints then belong to another
  * course of the job. */

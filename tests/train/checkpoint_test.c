@@ -227,6 +227,24 @@ static void read_step(int64_t step, bool there, const char *said) {
     json_decref(state.numbers);
 }
 
+/* The numbers alone: of a step, of the last one that can be read, or of none. */
+static void numbers_are_read_alone(void) {
+    struct error err = { 0 };
+    static const struct {
+        const char *folder;
+        int64_t step, expected;
+    } cases[] = { { folder, 80, 80 }, { folder, -1, 120 }, { folder, 90, -1 },
+        { "/tmp/checkpoint_test_nowhere", -1, -1 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        json_t *numbers;
+        CHECK(checkpoint_read_numbers(cases[i].folder, cases[i].step, &numbers, &err), "%s",
+            err.message);
+        const json_t *step = json_object_get(numbers, "step");
+        CHECK((step ? json_integer_value(step) : -1) == cases[i].expected, "case %zu", i);
+        json_decref(numbers);
+    }
+}
+
 static void one_can_be_named(void) {
     struct error err = { 0 };
     CHECK(checkpoint_step("checkpoint-50") == 50 && checkpoint_step("checkpoint-") == -1 &&
@@ -258,6 +276,7 @@ int main(void) {
     a_failure_leaves_the_last_one();
     one_takes_the_place_of_another();
     limits_hold();
+    numbers_are_read_alone();
     one_can_be_named();
     char command[100];
     snprintf(command, sizeof(command), "rm -rf %s", folder);
