@@ -96,7 +96,7 @@ static const struct {
     { "hub_model_id", "nothing is uploaded" },
     { "hub_private_repo", "nothing is uploaded" },
     { "tracker_project_name", "there is one log of a job" },
-    { "local_rank", "a job is one process" },
+    { "local_rank", "mpirun or srun tells each process which it is" },
     { "allow_tf32", "f32 is f32" },
     { "enable_xformers_memory_efficient_attention", "attention never keeps its scores" },
     { "set_grads_to_none", "gradients have their place from the start" },
@@ -638,7 +638,7 @@ static bool may_change(const char *field) {
         "validation_prompts", "validation_steps", "validation_epochs", "num_validation_images",
         "validation_negative_prompt", "validation_inference_steps", "validation_guidance_scale",
         "validation_scheduler", "validation_seed", "save_format", "save_precision", "report_to",
-        "dataloader_num_workers", "gradient_checkpointing" };
+        "dataloader_num_workers", "gradient_checkpointing", "data_parallel" };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(names[i], field) == 0)
             return true;
@@ -672,6 +672,28 @@ bool train_config_continues(
     }
     json_decref(now);
     return ok;
+}
+
+static bool multiply(
+    struct train_config *config, const char *field, int64_t factor, struct error *err) {
+    const struct train_field *f = field_named(field);
+    int64_t *value = member(f, config);
+    char text[64];
+    if ((double)*value * (double)factor <= f->max) {
+        *value *= factor;
+        return true;
+    }
+    snprintf(text, sizeof(text), "%lld", (long long)*value);
+    return error_field(err, field, text,
+        "at most %lld, because data_parallel multiplies it by %lld",
+        (long long)f->max / (long long)factor, (long long)factor);
+}
+
+bool train_config_multiply(
+    struct train_config *config, int64_t factor, bool warmup, struct error *err) {
+    config->data_parallel = TRAIN_PARALLEL_SHARE;
+    return multiply(config, "gradient_accumulation_steps", factor, err) &&
+           (!warmup || multiply(config, "lr_warmup_steps", factor, err));
 }
 
 bool train_config_line(size_t index, struct train_config_line *out) {

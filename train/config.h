@@ -32,6 +32,7 @@ enum train_save_dtype { TRAIN_SAVE_F32, TRAIN_SAVE_F16, TRAIN_SAVE_BF16 };
 enum train_save_format { TRAIN_SAVE_DIFFUSERS, TRAIN_SAVE_KOHYA, TRAIN_SAVE_BOTH };
 enum train_optimizer { TRAIN_ADAMW, TRAIN_LION, TRAIN_ADAFACTOR, TRAIN_PRODIGY };
 enum train_masks { TRAIN_MASKS_RANDOM, TRAIN_MASKS_FILES };
+enum train_data_parallel { TRAIN_PARALLEL_SHARE, TRAIN_PARALLEL_MULTIPLY };
 
 struct train_texts {
     char **items; /* owned */
@@ -140,6 +141,8 @@ struct train_groups {
         .help = "pictures in a batch")                                                             \
     X(INTEGER, gradient_accumulation_steps, .min = 1, .max = 65536, .value = 1,                    \
         .help = "batches in an optimizer step")                                                    \
+    X(WORD, data_parallel, WORDS("share", "multiply"),                                             \
+        .help = "processes share the batches of a step, or each has its number of them")           \
     X(FLAG, gradient_checkpointing, .help = "use less memory for about an eighth more work")       \
     X(INTEGER, max_train_steps, .max = TRAIN_STEPS_MAX,                                            \
         .help = "number of optimizer steps; 0: num_train_epochs decides")                          \
@@ -299,6 +302,12 @@ json_t *train_config_to_json(const struct train_config *config);
  * length may differ, and so may what it saves and shows. ERROR_INVALID names the field with both
  * values. */
 bool train_config_continues(const struct train_config *config, const json_t *then,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* Makes data_parallel "multiply" a "share" that means the same: multiplies
+ * gradient_accumulation_steps by `factor`, and lr_warmup_steps too if `warmup` is set.
+ * ERROR_INVALID if a product is more than its field allows. */
+bool train_config_multiply(struct train_config *config, int64_t factor, bool warmup,
     struct error *err) __attribute__((warn_unused_result));
 
 /* Describes field `index` for a list: name, default, allowed values, the fields that give it an

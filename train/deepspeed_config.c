@@ -53,7 +53,7 @@ static const struct {
     { "wall_clock_breakdown", "times are reported always" },
     { "wandb", "nothing is sent anywhere" },
     { "flops_profiler", "latentd bench measures" },
-    { "zero_optimization", "one process keeps all states itself; the numbers are the same" },
+    { "zero_optimization", "each process keeps all states itself; the numbers are the same" },
     { "scheduler.params.warmup_max_lr", "optimizer.params.lr replaces it" },
     { "scheduler.params.warmup_num_steps", "lr_warmup_steps replaces it" },
 };
@@ -235,6 +235,7 @@ static bool translate(
     json_object_set_new(job, "name", json_string(name));
     json_object_set_new(job, "image_interpolation_mode", json_string("bilinear"));
     json_object_set_new(job, "max_grad_norm", json_integer(0)); /* default: no clipping */
+    json_object_set_new(job, "data_parallel", json_string("multiply"));
     if (!check_fixed(from, err) || !read_objects(from, job, notes, err) ||
         !read_schedule(from, job, err) || !read_values(from, job, notes, err))
         return false;

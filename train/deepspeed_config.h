@@ -4,7 +4,9 @@
  * meaning that their authors intended, even where deepspeed-diffusers does something else:
  * save_interval counts optimizer steps, the average of the weights moves once per step, and a LoRA
  * job can be resumed. WarmupLR rises to optimizer.params.lr over lr_warmup_steps, logarithmically
- * by default as in DeepSpeed. warmup_num_steps has no effect, neither here nor in
+ * by default as in DeepSpeed. With several processes (docs/cluster.md) each has its own
+ * gradient_accumulation_steps batches, and the caller multiplies lr_warmup_steps by their number,
+ * as deepspeed-diffusers does. warmup_num_steps has no effect, neither here nor in
  * deepspeed-diffusers. */
 #ifndef TRAIN_DEEPSPEED_CONFIG_H
 #define TRAIN_DEEPSPEED_CONFIG_H

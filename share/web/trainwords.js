@@ -59,6 +59,7 @@ export const TRAIN_WORDS = [
     ["Length and batches", {
         num_train_epochs: ["Passes through the pictures", "epochs length instead of steps"],
         gradient_accumulation_steps: ["Batches in a step", "gradient accumulation effective batch size memory"],
+        data_parallel: ["Batches of several processes", "data parallel ranks mpi accelerate deepspeed multi gpu"],
     }],
     ["Learning rate", {
         text_encoder_learning_rate: ["The text encoder's learning rate", "clip te lr"],

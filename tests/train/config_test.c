@@ -363,6 +363,7 @@ static void a_job_goes_on_as_it_was(void) {
     } jobs[] = {
         { "{" LEAST ", \"seed\": 1}", NULL, NULL },
         { "{" LEAST "0, \"seed\": 1, \"checkpointing_steps\": 7}", NULL, NULL },
+        { "{" LEAST ", \"seed\": 1, \"data_parallel\": \"multiply\"}", NULL, NULL },
         { "{" LEAST ", \"seed\": 2}", "seed", "1, as in" },
         { "{" LEAST ", \"seed\": 1, \"learning_rate\": 0.5}", "learning_rate", "0.0001, as in" },
         { "{" LEAST ", \"seed\": 1, \"use_ema\": true}", "use_ema", "false, as in" },
@@ -390,6 +391,29 @@ static void a_job_goes_on_as_it_was(void) {
     json_decref(then);
 }
 
+/* Multiplied once, a job means what it meant with N processes, and goes on with any number. */
+static void a_product_stays(void) {
+    struct train_config c;
+    struct error err = { 0 };
+    static const char text[] =
+        "{" LEAST ", \"seed\": 1, \"data_parallel\": \"multiply\", "
+        "\"gradient_accumulation_steps\": 2, \"lr_scheduler\": \"linear\", \"lr_warmup_steps\": 5}";
+    for (int warmup = 0; warmup < 2; warmup++) {
+        CHECK(
+            parse(text, &c, &err) && train_config_multiply(&c, 3, warmup, &err), "%s", err.message);
+        CHECK(c.gradient_accumulation_steps == 6 && c.lr_warmup_steps == (warmup ? 15 : 5) &&
+                  c.data_parallel == TRAIN_PARALLEL_SHARE,
+            "%lld, %lld", (long long)c.gradient_accumulation_steps, (long long)c.lr_warmup_steps);
+        train_config_finish(&c);
+    }
+    CHECK(parse(text, &c, &err) && !train_config_multiply(&c, 40000, false, &err) &&
+              strcmp(err.param, "gradient_accumulation_steps") == 0 &&
+              strcmp(err.value, "2") == 0 &&
+              strcmp(err.allowed, "at most 1, because data_parallel multiplies it by 40000") == 0,
+        "%s", err.message);
+    train_config_finish(&c);
+}
+
 /* usage: config_test docs/training-fields.md [--write] */
 int main(int argc, char **argv) {
     if (argc < 2)
@@ -403,5 +427,6 @@ int main(int argc, char **argv) {
     the_page_lists_every_field(argv[1], argc == 3 && strcmp(argv[2], "--write") == 0);
     a_device_may_not_have_it();
     a_job_goes_on_as_it_was();
+    a_product_stays();
     return check_done();
 }

@@ -44,6 +44,7 @@ static void the_whole_of_it(void) {
     CHECK(c.learning_rate == 2e-4 && c.adam_beta1 == 0.8 && c.adam_beta2 == 0.99 &&
               c.adam_epsilon == 1e-7 && c.adam_weight_decay == 0.02,
         "optimizer");
+    CHECK(c.data_parallel == TRAIN_PARALLEL_MULTIPLY, "each process has its own batches");
     CHECK(c.checkpointing_steps == 1000 && c.seed == 42 && c.validation_epochs == 10, "times");
     CHECK(c.mixed_precision == TRAIN_PRECISION_FP16 && c.initial_scale_power == 12 &&
               c.loss_scale_window == 1000 && c.hysteresis == 2 && c.min_loss_scale == 1,
