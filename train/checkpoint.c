@@ -279,21 +279,6 @@ bool checkpoint_read(const char *path, struct checkpoint_state *state, struct er
     return ok;
 }
 
-json_t *checkpoint_read_numbers(const char *path) {
-    struct safetensors *file = NULL;
-    struct error ignored = { 0 };
-    json_t *numbers = NULL;
-    char *name = file_join(path, STATE_FILE);
-    if (name && safetensors_open(name, &file, &ignored)) {
-        const json_t *metadata = safetensors_get_header(file)->metadata;
-        const char *text = json_string_value(json_object_get(metadata, "numbers"));
-        numbers = text ? json_loads(text, 0, NULL) : NULL;
-    }
-    safetensors_close(file);
-    free(name);
-    return numbers;
-}
-
 static int by_step(const void *a, const void *b) {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);

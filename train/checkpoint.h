@@ -45,10 +45,6 @@ bool checkpoint_write(const char *folder, int64_t step, const struct checkpoint_
 bool checkpoint_read(const char *path, struct checkpoint_state *state, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Returns the numbers of a checkpoint without its arrays, unchecked: to tell in which way it
- * belongs to another job. A new reference; NULL if they cannot be read. */
-json_t *checkpoint_read_numbers(const char *path);
-
 /* Reads the last good checkpoint of the folder; logs a warning for each bad one. *step is its step,
  * or -1 if there is no checkpoint at all, which is not an error. ERROR_INVALID if there are
  * checkpoints but none is good. */

@@ -119,9 +119,16 @@ static bool make_average(struct trainer *t, struct error *err) {
     return host && (values == p->values || parameters_clear_gradients(p, err));
 }
 
+/* Takes the memory to exchange gradients with other ranks. */
+static bool open_round(struct trainer *t, struct error *err) {
+    struct parameters *p = t->parameters;
+    return !t->options.ranks ||
+           round_open(&t->round, t->options.ranks, p->products ? p->products->whole : p, err);
+}
+
 static bool make_parameters(struct trainer *t, struct error *err) {
     noise_init(&t->generator, RNG_CPU, (uint64_t)t->config->seed);
-    if (!create_parameters(t, err) ||
+    if (!create_parameters(t, err) || !open_round(t, err) ||
         !optimizer_init(&t->optimizer, t->config, t->parameters, err) ||
         (t->config->use_ema && !make_average(t, err)))
         return false;
@@ -205,6 +212,8 @@ static bool make_encoded(struct trainer *t, struct error *err) {
             .center_crop = c->center_crop,
             .cut_once = c->cache_latents,
             .seed = (uint64_t)c->seed,
+            .rank = agreement_rank(t->options.ranks),
+            .world = agreement_world(t->options.ranks),
             .shuffle = c->shuffle_caption ? &t->shuffle : NULL,
             .load_models = t->options.load_encoders,
             .user = t->options.user,
@@ -288,6 +297,7 @@ bool trainer_create(
         *out = t;
         return true;
     }
+    agreement_fail(options->ranks, err); /* ranks free what they share together */
     trainer_destroy(t);
     return false;
 }
@@ -299,6 +309,7 @@ void trainer_destroy(struct trainer *trainer) {
     pass_destroy(trainer->pass);
     order_finish(&trainer->order);
     optimizer_finish(&trainer->optimizer);
+    round_close(&trainer->round);
     parameters_destroy(trainer->parameters);
     batch_destroy(trainer->pictures);
     encoded_destroy(trainer->encoded);
@@ -325,21 +336,49 @@ static bool prepare_batch(struct trainer *t, bool *ready, struct error *err) {
     return batch_fetch(t->pictures, ready, err);
 }
 
-/* Announces the next batch, so that its pictures are decoded while the pass of this batch runs. */
+/* Returns whether this process computes a batch of an epoch. */
+static bool is_own(const struct trainer *t, int64_t batch) {
+    const struct agreement *ranks = t->options.ranks;
+    return round_rank(batch, (int)t->config->gradient_accumulation_steps, agreement_world(ranks)) ==
+           agreement_rank(ranks);
+}
+
+static bool syncs(const struct trainer *t, int64_t batch) {
+    return order_syncs(batch, t->batches, (int)t->config->gradient_accumulation_steps);
+}
+
+/* Announces the next batch of this process, so that its pictures are decoded while the pass of this
+ * batch runs. Batches of other ranks that come before it are skipped on copies of the generators.
+ */
 static bool expect_next_batch(struct trainer *t, struct error *err) {
     const struct order_options options = order_options_of(t);
-    const bool ends_epoch = t->batch + 1 == t->batches;
+    struct noise_generator generator = t->generator;
+    struct mt19937 masks = t->masks;
     struct order next = { 0 };
-    const bool is_last = t->step + 1 == t->steps &&
-                         order_syncs(
-                             t->batch, t->batches, (int)t->config->gradient_accumulation_steps);
-    if (is_last || !encoded_waits_for_pixels(t->encoded))
+    const struct order *order = &t->order;
+    int64_t step = t->step, batch = t->batch;
+    if (!encoded_waits_for_pixels(t->encoded))
         return true;
-    if (ends_epoch && !order_init(&options, t->epoch + 1, &next, err))
-        return false;
-    const struct order *order = ends_epoch ? &next : &t->order;
-    const int64_t *starts = order->starts + (ends_epoch ? 0 : t->batch + 1);
-    batch_expect(t->pictures, order->items + starts[0], starts[1] - starts[0], &t->generator);
+    for (;;) {
+        step += syncs(t, batch);
+        if (step == t->steps)
+            break;
+        if (++batch == t->batches) {
+            if (order == &next) /* an epoch without a batch of this rank */
+                break;
+            if (!order_init(&options, t->epoch + 1, &next, err))
+                return false;
+            order = &next;
+            batch = 0;
+        }
+        const int64_t *items = order->items + order->starts[batch];
+        const int64_t count = order->starts[batch + 1] - order->starts[batch];
+        if (is_own(t, batch)) {
+            batch_expect(t->pictures, items, count, &generator);
+            break;
+        }
+        batch_skip(t->pictures, items, count, &generator, &masks, 1, NULL);
+    }
     order_finish(&next);
     return true;
 }
@@ -467,19 +506,54 @@ static bool begin_epoch(struct trainer *t, struct error *err) {
     return order_init(&options, t->epoch, &t->order, err);
 }
 
-static bool end_batch(struct trainer *t, struct error *err) {
+static double loss_of_pass(const struct trainer *t) {
     double loss = 0;
     for (int64_t row = 0; row < t->rows; row++)
         loss += (double)t->weights[row] / scale_of(t) * (double)t->losses[row];
+    return loss;
+}
+
+static bool add_loss(struct trainer *t, double loss, int64_t rows, struct error *err) {
     if (!isfinite(loss) && !scales_loss(t))
         return not_finite(t, "the loss is", err);
     t->loss += loss;
     t->loss_batches++;
-    t->images += t->rows;
+    t->images += rows;
+    return true;
+}
+
+/* Ends a batch of one of the ranks. At the end of a round, all ranks add the losses in the order of
+ * the batches. */
+static bool end_batch_of_ranks(struct trainer *t, struct error *err) {
+    const int accumulation = (int)t->config->gradient_accumulation_steps;
+    const int world = agreement_world(t->options.ranks);
+    const int count = round_rank(t->batch, accumulation, world) + 1;
+    if (is_own(t, t->batch)) {
+        t->own_loss = loss_of_pass(t);
+        t->own_rows = t->rows;
+    }
+    if (!round_ends(t->batch, t->batches, accumulation, world))
+        return true;
+    const bool ends_step = syncs(t, t->batch);
+    if (!round_end(&t->round, count, t->own_loss, t->own_rows, ends_step, err) ||
+        (!ends_step && !parameters_clear_gradients(t->parameters, err)))
+        return false;
+    t->own_rows = 0;
+    bool ok = true;
+    for (int rank = 0; ok && rank < count; rank++) {
+        const struct agreement_word *word = &t->options.ranks->words[rank];
+        ok = add_loss(t, word->loss, word->rows, err);
+    }
+    return ok;
+}
+
+static bool end_batch(struct trainer *t, struct error *err) {
+    if (!(t->options.ranks ? end_batch_of_ranks(t, err)
+                           : add_loss(t, loss_of_pass(t), t->rows, err)))
+        return false;
     t->in_pass = t->in_batch = false;
     t->passes++;
-    const bool stepped = order_syncs(
-        t->batch, t->batches, (int)t->config->gradient_accumulation_steps);
+    const bool stepped = syncs(t, t->batch);
     if (stepped && !step_optimizer(t, err))
         return false;
     if (++t->batch == t->batches) {
@@ -496,6 +570,28 @@ static bool end_batch(struct trainer *t, struct error *err) {
     return true;
 }
 
+/* Ends a batch that another rank computes: draws, and leaves, its random numbers. */
+static bool skip_batch(struct trainer *t, struct error *err) {
+    const int64_t first = t->order.starts[t->batch];
+    batch_skip(t->pictures, t->order.items + first, t->order.starts[t->batch + 1] - first,
+        &t->generator, &t->masks, 1, NULL);
+    return end_batch(t, err);
+}
+
+/* Fills the cache. Ranks first fill a share each; when all are done, each goes through the whole:
+ * what others have encoded is found there if they share the folder. */
+static bool encode(struct trainer *t, struct error *err) {
+    bool done, over;
+    if (!encoded_advance(t->encoded, &done, err) ||
+        !agreement_wait(t->options.ranks, !done, &over, err))
+        return false;
+    if (over && !encoded_begin_rest(t->encoded)) {
+        t->phase = TRAINER_STEPPING;
+        t->step_began_s = monotonic_seconds();
+    }
+    return true;
+}
+
 /* Goes back to the state after the last optimizer step. Work done since then will be repeated. */
 static bool begin_step_anew(struct trainer *t, struct error *err) {
     t->generator = t->resume_point.generator;
@@ -507,6 +603,8 @@ static bool begin_step_anew(struct trainer *t, struct error *err) {
     t->order = (struct order){ 0 };
     t->in_batch = t->in_pass = t->gradients_lost = false;
     batch_expect_none(t->pictures);
+    round_forget(&t->round);
+    t->own_rows = 0;
     t->loss = 0;
     t->loss_batches = t->images = 0;
     return parameters_clear_gradients(t->parameters, err);
@@ -518,16 +616,12 @@ bool trainer_advance(struct trainer *t, struct error *err) {
         return false;
     switch (t->phase) {
     case TRAINER_ENCODING:
-        if (!encoded_advance(t->encoded, &done, err))
-            return false;
-        if (done) {
-            t->phase = TRAINER_STEPPING;
-            t->step_began_s = monotonic_seconds();
-        }
-        return true;
+        return encode(t, err);
     case TRAINER_STEPPING:
         if (!t->order.items && !begin_epoch(t, err))
             return false;
+        if (!is_own(t, t->batch))
+            return skip_batch(t, err);
         if (!t->in_pass) {
             bool ready;
             if (!prepare_batch(t, &ready, err) || (ready && !begin_pass(t, err)))
@@ -555,6 +649,10 @@ bool trainer_uses_text_encoder(const struct trainer *trainer) {
     return encoded_uses_text_encoder(trainer->encoded);
 }
 
+bool trainer_is_between_steps(const struct trainer *t) {
+    return !t->in_batch && t->epoch == t->resume_point.epoch && t->batch == t->resume_point.batch;
+}
+
 int64_t trainer_step(const struct trainer *trainer) {
     return trainer->step;
 }
@@ -570,6 +668,7 @@ struct trainer_memory trainer_get_memory(const struct trainer *trainer) {
         .pass = pass_bytes(trainer->pass) + held_out_bytes(trainer->held_out),
         .copies = parameters_host_bytes(trainer->parameters) +
                   (trainer->average ? (size_t)trainer->parameters->floats * sizeof(float) : 0),
+        .exchange = round_bytes(&trainer->round),
         .encoded = encoded_get_memory(trainer->encoded),
     };
 }
@@ -590,6 +689,20 @@ const float *trainer_values(struct trainer *t, struct error *err) {
         return t->average;
     const float *values = trainer_gather(t, err);
     return values ? p->kernels->memory->view(values, (size_t)p->floats * sizeof(float), err) : NULL;
+}
+
+bool trainer_values_agree(struct trainer *t, struct error *err) {
+    const size_t bytes = (size_t)t->parameters->floats * sizeof(float);
+    char text[DIGEST_TEXT_BYTES];
+    if (!t->options.ranks)
+        return true;
+    const float *values = trainer_gather(t, err);
+    const void *seen = values ? t->parameters->kernels->memory->view(values, bytes, err) : NULL;
+    if (!seen)
+        return false;
+    const struct digest digest = sha256_of(seen, bytes);
+    digest_to_text(&digest, text);
+    return agreement_compare(t->options.ranks, "the digest of the trained values", text, err);
 }
 
 bool trainer_swap_average(struct trainer *t, struct error *err) {

@@ -14,6 +14,10 @@
  * order of the pictures from a generator per epoch (train/examples/order.h). The same loop in
  * Python draws the same numbers.
  *
+ * Several processes may work on one job (train/ranks/). Each has a trainer with the same options
+ * and makes the same calls. They share the micro-batches, and compute the bits that one process
+ * computes.
+ *
  * Only the thread that computes may call these functions. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
@@ -22,6 +26,7 @@
 #include "train/config.h"
 #include "train/examples/encoded.h"
 #include "train/optimizer/parameters.h"
+#include "train/ranks/agreement.h"
 #include "train/report/records.h"
 #include "train/save_adapter.h"
 
@@ -46,6 +51,11 @@ struct trainer_options {
     const struct train_config *config; /* borrowed */
     const struct train_source *source; /* borrowed */
     struct trainer_models models;
+    struct agreement *ranks; /* borrowed; NULL: this process is the only one */
+    /* The factor of the job's own gradient_accumulation_steps that is in the config: the number of
+     * ranks at the job's first start, with data_parallel "multiply". It is saved with the job. 0
+     * stands for 1. */
+    int64_t multiplied_by;
     const char
         *cache; /* borrowed: folder for encoded pictures and captions (train/examples/cache.h) */
     /* Loads dropped weights again, within a piece. Called if the cache loses an entry that is
@@ -78,6 +88,13 @@ enum trainer_phase trainer_get_phase(const struct trainer *trainer);
 bool trainer_uses_vae(const struct trainer *trainer);
 bool trainer_uses_text_encoder(const struct trainer *trainer);
 
+/* Returns whether no work on the next step has been done. */
+bool trainer_is_between_steps(const struct trainer *trainer);
+/* Compares the values of all ranks. ERROR_CONFLICT if they have drifted apart. Call it between two
+ * steps. */
+bool trainer_values_agree(struct trainer *trainer, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* Return the optimizer steps: those done, and their total. */
 int64_t trainer_step(const struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
@@ -86,6 +103,7 @@ int64_t trainer_steps(const struct trainer *trainer);
  * weights. For encoding also the host memory and disk space. */
 struct trainer_memory {
     size_t parameters, optimizer, pass, copies;
+    size_t exchange; /* host memory for the exchange between ranks */
     struct encoded_memory encoded;
 };
 struct trainer_memory trainer_get_memory(const struct trainer *trainer);
@@ -109,6 +127,10 @@ bool trainer_checkpoint(struct trainer *trainer, const char *folder,
  * of an uninterrupted job. After a failure the trainer can only be destroyed. */
 bool trainer_resume(struct trainer *trainer, const char *folder, bool *resumed, struct error *err)
     __attribute__((warn_unused_result));
+/* Reads the multiplied_by of the checkpoint from which a job with this configuration would resume;
+ * 0 if there is none. Only the checkpoint's numbers are read. */
+bool trainer_multiplied_by(const char *folder, const struct train_config *config, int64_t *out,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* The trained parameters, and the values to save: the average if there is one. The values are in
  * host memory in the layout of the buffers (train/optimizer/parameters.h), borrowed until the next

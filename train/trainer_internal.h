@@ -9,6 +9,7 @@
 #include "train/optimizer/loss_scaler.h"
 #include "train/optimizer/optimizer.h"
 #include "train/pass.h"
+#include "train/ranks/round.h"
 #include "train/trainer.h"
 
 /* The state that changes with every batch, as it was after the last optimizer step. A job resumes
@@ -50,7 +51,10 @@ struct trainer {
     int64_t rows, height, width;
     bool in_batch, in_pass; /* batch_begin, pass_begin were called */
     float weights[TRAIN_PASS_ROWS_MAX], losses[TRAIN_PASS_ROWS_MAX];
-    double loss; /* sum over the batches since the last step */
+    struct round round; /* of the ranks; owned; zeroed if there is one process */
+    double own_loss;    /* of this rank's micro-batch in the current round */
+    int64_t own_rows;   /* 0: it has none */
+    double loss;        /* sum over the batches since the last step */
     int64_t loss_batches, images;
     double step_began_s;
     uint64_t dropout_seed, passes; /* read by the tape; passes: begun so far */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define PARTS_MAX (OPTIMIZER_STATES_MAX + 4)
+#define MULTIPLIED_BY "multiplied_by" /* left out if it is 1 */
 
 /* Lists the parts of a checkpoint. `values` is where the values are, or will be read to. */
 static size_t list_parts(const struct trainer *t, float *values, struct noise_generator *generator,
@@ -45,12 +46,15 @@ static double double_of(json_int_t bits) {
 
 static json_t *numbers_of(const struct trainer *t) {
     const struct resume_point *r = &t->resume_point;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:i, s:o}", "step",
+    json_t *numbers = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:i, s:o}", "step",
         (json_int_t)t->step, "optimizer_steps", (json_int_t)t->optimizer.steps, "epoch",
         (json_int_t)r->epoch, "batch", (json_int_t)r->batch, "passes", (json_int_t)r->passes,
         "has_cached", (int)r->generator.has_cached, "cached", bits_of(r->generator.cached),
         "loss_scale", bits_of(t->scaler.scale), "good_steps", (json_int_t)t->scaler.good_steps,
         "forgiven", t->scaler.forgiven, "config", train_config_to_json(t->config));
+    if (numbers && t->options.multiplied_by > 1)
+        json_object_set_new(numbers, MULTIPLIED_BY, json_integer(t->options.multiplied_by));
+    return numbers;
 }
 
 /* Writes the adapter into the checkpoint's folder, so that each checkpoint can be used for
@@ -151,20 +155,29 @@ static bool go_on(struct trainer *t, struct noise_generator *generator, const st
 static void name_field(
     const struct trainer *t, const char *folder, int64_t step, struct error *err) {
     struct error ignored = { 0 }, why = { 0 };
-    int64_t *steps = NULL;
-    size_t count = 0;
-    if (step < 0 && checkpoint_list(folder, &steps, &count, &ignored) && count)
-        step = steps[count - 1];
-    free(steps);
-    char path[4096];
-    const int length = snprintf(path, sizeof(path), "%s/checkpoint-%lld", folder, (long long)step);
-    json_t *numbers = step >= 0 && length > 0 && (size_t)length < sizeof(path)
-                          ? checkpoint_read_numbers(path)
-                          : NULL;
+    json_t *numbers = NULL;
+    (void)!checkpoint_read_numbers(folder, step, &numbers, &ignored);
     const json_t *config = json_object_get(numbers, "config");
     if (config && !train_config_continues(t->config, config, &why) && err)
         *err = why;
     json_decref(numbers);
+}
+
+/* Returns the step of the checkpoint that resume_from_checkpoint names, or -1. */
+static int64_t named_step(const struct train_config *config) {
+    return config->resume_from_checkpoint ? checkpoint_step(config->resume_from_checkpoint) : -1;
+}
+
+bool trainer_multiplied_by(
+    const char *folder, const struct train_config *config, int64_t *out, struct error *err) {
+    json_t *numbers;
+    if (!checkpoint_read_numbers(folder, named_step(config), &numbers, err))
+        return false;
+    const json_t *value = json_object_get(numbers, MULTIPLIED_BY);
+    *out = !numbers ? 0 : value ? json_integer_value(value) : 1;
+    json_decref(numbers);
+    return *out >= 0 ||
+           error_set(err, ERROR_INVALID, "%s: a checkpoint's " MULTIPLIED_BY " is below 0", folder);
 }
 
 bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct error *err) {
@@ -175,8 +188,7 @@ bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct
     float *values = p->values ? p->values : p->gradients;
     struct checkpoint_state state = { .parts = parts,
         .count = list_parts(t, values, &generator, &masks, parts) };
-    const char *from = t->config->resume_from_checkpoint;
-    const int64_t named = from ? checkpoint_step(from) : -1;
+    const int64_t named = named_step(t->config);
     int64_t step = named;
     *resumed = false;
     if (!(named < 0 ? checkpoint_read_last(folder, &state, &step, err)
@@ -188,7 +200,8 @@ bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct
         return true;
     *resumed = go_on(t, &generator, &masks, state.numbers, err) && parameters_scatter(p, err) &&
                parameters_clear_gradients(p, err) &&
-               (named < 0 || checkpoint_put_aside(folder, named, err));
+               (named < 0 || !agreement_is_first(t->options.ranks) ||
+                   checkpoint_put_aside(folder, named, err));
     json_decref(state.numbers);
     return *resumed;
 }

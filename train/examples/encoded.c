@@ -28,6 +28,7 @@ struct encoded {
     size_t moments_bytes;
     bool computed; /* the current call has computed something */
     bool full;     /* all is in the cache: a model is needed only for what is encoded in each use */
+    bool whole;    /* filling all of the cache, not only this rank's share */
     int64_t next;  /* the next part: 4 for each picture (find_part), then captions */
     int64_t ahead; /* missing parts below this one were announced */
 };
@@ -412,6 +413,27 @@ static bool fill_picture(struct encoded *e, int64_t next, struct error *err) {
     return fetch_picture(e, part.item, &part.crop, part.masked, NULL, err);
 }
 
+static bool fill_caption(struct encoded *e, size_t index, struct error *err) {
+    void *out = malloc(e->caption_bytes);
+    const bool is_first = e->options.world <= 1 || !e->whole; /* one rank warns, and once */
+    const bool ok = out ? fetch_text(e, e->captions[index], is_first, out, err)
+                        : error_set(err, ERROR_NO_MEMORY, "no memory for a caption");
+    free(out);
+    return ok;
+}
+
+/* Returns whether part `next` is to be filled now. */
+static bool is_due(const struct encoded *e, int64_t next) {
+    const int64_t pictures = 4 * train_source_all(e->options.source);
+    return e->whole || (next < pictures ? next / 4 : next) % e->options.world == e->options.rank;
+}
+
+static bool fill_part(struct encoded *e, int64_t next, struct error *err) {
+    const int64_t pictures = 4 * train_source_all(e->options.source);
+    return !is_due(e, next) || (next < pictures ? fill_picture(e, next, err)
+                                                : fill_caption(e, (size_t)(next - pictures), err));
+}
+
 /* Announces missing pictures from e->next on, as long as there is room. */
 static void expect_pictures(struct encoded *e) {
     const struct train_source *s = e->options.source;
@@ -420,21 +442,13 @@ static void expect_pictures(struct encoded *e) {
     if (e->ahead < e->next)
         e->ahead = e->next;
     for (int i = 0; s->expect && e->ahead < all && i < CHECKS_PER_PIECE; i++, e->ahead++) {
-        if (!find_part(e, e->ahead, &part))
+        if (!is_due(e, e->ahead) || !find_part(e, e->ahead, &part))
             continue;
         const struct digest name = name_picture(e, part.item, &part.crop, part.masked);
         if (!cache_has(e->options.cache, &name) &&
             !s->expect(s->user, part.item, &part.crop, part.masked))
             return;
     }
-}
-
-static bool fill_caption(struct encoded *e, size_t index, struct error *err) {
-    void *out = malloc(e->caption_bytes);
-    const bool ok = out ? fetch_text(e, e->captions[index], true, out, err)
-                        : error_set(err, ERROR_NO_MEMORY, "no memory for a caption");
-    free(out);
-    return ok;
 }
 
 /* Takes the memory for what is encoded in each use. */
@@ -466,16 +480,23 @@ bool encoded_advance(struct encoded *e, bool *done, struct error *err) {
     e->computed = false;
     expect_pictures(e);
     for (int i = 0; e->next < all && !e->computed && i < CHECKS_PER_PIECE; i++, e->next++)
-        if (e->next < pictures ? !fill_picture(e, e->next, err)
-                               : !fill_caption(e, (size_t)(e->next - pictures), err))
+        if (!fill_part(e, e->next, err))
             return false;
     *done = e->next >= all;
-    if (*done) {
+    if (*done && e->whole) {
         free(e->captions);
         e->captions = NULL;
         e->full = true;
         return plan_what_is_left(e, err);
     }
+    return true;
+}
+
+bool encoded_begin_rest(struct encoded *e) {
+    if (e->whole)
+        return false;
+    e->whole = true;
+    e->next = e->ahead = 0;
     return true;
 }
 
@@ -545,6 +566,7 @@ bool encoded_create(
     const struct text_encoder_config *text = text_encoder_get_config(options->text_encoder);
     const enum dtype dtype = text_encoder_activation_dtype(options->text_encoder);
     e->options = *options;
+    e->whole = options->world <= 1;
     e->tokens = text->max_position_embeddings;
     e->channels = vae_get_config(options->vae)->latent_channels;
     e->caption_bytes = (size_t)e->tokens * (options->ids_only

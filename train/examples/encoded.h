@@ -39,6 +39,9 @@ struct encoded_options {
     bool center_crop; /* larger pictures: crop to the middle; false: to a random part */
     bool cut_once;    /* draw the random part once per picture, from `seed` */
     uint64_t seed;
+    /* Ranks that fill one cache together: which of them this is, and their number; 0 stands for
+     * 1. */
+    int rank, world;
     const struct shuffle_options *shuffle; /* of the captions to train on; NULL: they are not */
     /* Loads the models' weights again. They may be dropped when everything is in the cache, and are
      * needed again if entries disappear. NULL: they are never dropped. */
@@ -71,6 +74,10 @@ bool encoded_uses_text_encoder(const struct encoded *encoded);
  * called before *done. */
 bool encoded_advance(struct encoded *encoded, bool *done, struct error *err)
     __attribute__((warn_unused_result));
+/* With several ranks encoded_advance first fills a share of the cache only, another one on each
+ * rank. When all ranks are done with their shares, call this: encoded_advance then goes through the
+ * whole cache and encodes what is not there. Returns false if it has done so already. */
+bool encoded_begin_rest(struct encoded *encoded);
 
 /* encoded_is_cut_anew returns whether a picture's crop is drawn in each use. If it is not,
  * encoded_crop returns the crop. Held-out pictures always use the middle. */
