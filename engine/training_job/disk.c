@@ -83,7 +83,7 @@ bool training_job_disk_fits(const struct training_job *t, struct error *err) {
     const char *folder = t->options.folder;
     int64_t *steps;
     size_t kept;
-    if (config->method != TRAIN_FULL)
+    if (config->method != TRAIN_FULL || !training_job_is_first(t))
         return true;
     if (!checkpoint_list(folder, &steps, &kept, err))
         return false;

@@ -26,8 +26,8 @@ struct training_job {
     char *result; /* path of the adapter or model */
 
     /* The members from here on are set when the models are loaded, or later. */
-    bool borrows_unet; /* `unet` is options.unet, not owned */
-    bool class_has_begun;
+    bool borrows_unet;                  /* `unet` is options.unet, not owned */
+    bool class_has_begun, awaits_class; /* awaits_class: rank 0 draws class pictures */
     struct tokenizer *tokenizer;
     struct text_encoder *text_encoder;
     struct unet *unet;
@@ -38,6 +38,7 @@ struct training_job {
     struct weights unet_source, text_encoder_source; /* valid until the trainer exists */
     struct digest text_encoder_weights, vae_weights;
     bool vae_dropped, text_encoder_dropped; /* the encoders' weights are freed */
+    struct digest unet_weights; /* only with ranks, which compare it */
     struct noise_schedule noise;
     struct class_pictures *class_pictures; /* NULL unless class pictures are being drawn */
     bool loaded;                           /* all models are loaded */
@@ -47,13 +48,24 @@ struct training_job {
     struct records *records;
     struct events *events;
     struct validation *validation;
-    bool measures;      /* measuring the held-out loss, the first part of a validation */
-    bool shows_average; /* the average is swapped in (trainer_swap_average) */
+    bool measures;          /* measuring the held-out loss, the first part of a validation */
+    bool shows_average;     /* the average is swapped in (trainer_swap_average) */
+    bool awaits_validation; /* rank 0 validates */
     struct adapter_facts facts;
     int64_t kept_step; /* step of the last checkpoint; -1: none */
     bool done;
     struct error report_failed; /* the first error while writing reports */
 };
+
+/* Returns whether this process writes the job's files and draws its pictures. */
+static inline bool training_job_is_first(const struct training_job *t) {
+    return agreement_is_first(t->options.ranks);
+}
+
+/* alike.c: compares what the ranks train, and on what. ERROR_CONFLICT names what differs. Call it
+ * on all ranks, once everything is loaded. */
+bool training_job_ranks_are_alike(struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* admission.c: does what training_job_is_possible does, for a checkpoint that is already open; does
  * not check layers or disk space. `defaults` has the checkpoint's own too. */
@@ -120,6 +132,9 @@ bool training_job_open_validation(struct training_job *t, struct error *err)
 /* Whether a validation is in progress, and whether one is due at the trainer's current step. */
 bool training_job_is_validating(const struct training_job *t);
 bool training_job_validation_is_due(const struct training_job *t);
+/* Whether rank 0 may validate now: after it has opened the validation, and after a step. All ranks
+ * find the same. */
+bool training_job_validates(const struct training_job *t);
 bool training_job_begin_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 /* Does one piece of the validation in progress. */

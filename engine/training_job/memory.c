@@ -57,16 +57,20 @@ bool training_job_training_fits(
     m.encoded.host += decoded_bytes(t);
     const bool apart = t->options.kernels->device != DEVICE_CPU;
     const size_t device = m.parameters + m.optimizer + m.pass + m.encoded.device;
-    const size_t host = m.copies + m.encoded.host + (apart ? 0 : device);
-    char parts[200];
+    const size_t host = m.copies + m.exchange + m.encoded.host + (apart ? 0 : device);
+    char parts[256];
     if (apart)
-        snprintf(parts, sizeof(parts), "copies of weights %zu, encoded pictures and captions %zu",
-            mebibytes(m.copies), mebibytes(m.encoded.host));
+        snprintf(parts, sizeof(parts),
+            "copies of weights %zu, gradients for other ranks %zu, encoded pictures and captions "
+            "%zu",
+            mebibytes(m.copies), mebibytes(m.exchange), mebibytes(m.encoded.host));
     else
         snprintf(parts, sizeof(parts),
-            "trained parameters %zu, copies of weights %zu, optimizer %zu, a pass %zu, encoded "
-            "pictures and captions %zu",
-            mebibytes(m.parameters), mebibytes(m.copies), mebibytes(m.optimizer), mebibytes(m.pass),
+            "trained parameters %zu, copies of weights %zu, gradients for other ranks %zu, "
+            "optimizer "
+            "%zu, a pass %zu, encoded pictures and captions %zu",
+            mebibytes(m.parameters), mebibytes(m.copies), mebibytes(m.exchange),
+            mebibytes(m.optimizer), mebibytes(m.pass),
             mebibytes(m.encoded.host + m.encoded.device));
     if (!fits(host, &room->host, parts, err))
         return false;

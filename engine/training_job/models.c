@@ -78,19 +78,22 @@ static struct weights weights_of(const struct training_job *t, struct checkpoint
 
 bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err) {
     const enum dtype dtype = dtype_of(t->options.config);
-    struct hashed hashed_text, hashed_vae;
+    struct hashed hashed_text, hashed_unet, hashed_vae;
     struct paced paced_text, paced_unet, paced_vae, paced_decoder;
     t->text_encoder_source = weights_from_checkpoint(
         c, COMPONENT_TEXT_ENCODER, t->options.kernels, dtype);
     t->unet_source = weights_from_checkpoint(c, COMPONENT_UNET, t->options.kernels, dtype);
     const struct weights text = hash_weights(
         weights_of(t, c, COMPONENT_TEXT_ENCODER, dtype, &paced_text), &hashed_text);
-    const struct weights unet = weights_of(t, c, COMPONENT_UNET, dtype, &paced_unet);
+    const struct weights plain_unet = weights_of(t, c, COMPONENT_UNET, dtype, &paced_unet);
+    const struct weights unet = t->options.ranks ? hash_weights(plain_unet, &hashed_unet)
+                                                 : plain_unet;
     /* f32, because latents are computed only once: they should be as precise as possible. */
     const struct weights vae = hash_weights(
         weights_of(t, c, COMPONENT_VAE, DTYPE_F32, &paced_vae), &hashed_vae);
     const struct weights decoder = weights_of(t, c, COMPONENT_VAE, dtype, &paced_decoder);
-    const bool draws = t->class_folder && !t->class_dataset;
+    const bool draws = (t->class_folder && !t->class_dataset) ||
+                       t->options.config->validation_prompts.count;
     const struct scheduler_choice ddpm = { .has_kind = true, .kind = SCHEDULER_DDPM };
     struct scheduler_config config;
     t->borrows_unet = t->options.unet && t->options.dtype == dtype &&
@@ -102,7 +105,7 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
         !text_encoder_create(checkpoint_text_encoder_config(c), &text, &t->text_encoder, err) ||
         (!t->unet && !unet_create(checkpoint_unet_config(c), &unet, &t->unet, err)) ||
         !vae_create(checkpoint_vae_config(c), &vae, VAE_ENCODER, &t->vae, err) ||
-        ((draws || t->options.config->validation_prompts.count) &&
+        (draws && training_job_is_first(t) &&
             !vae_create(checkpoint_vae_config(c), &decoder, VAE_DECODER, &t->decoder, err)) ||
         !scheduler_config_resolve(checkpoint_scheduler_json(c), &ddpm, &config, err) ||
         !noise_schedule_init(&config, &t->noise, err))
@@ -114,6 +117,8 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
         return error_prefix(err, "the default scheduler");
     t->text_encoder_weights = sha256_end(&hashed_text.sha);
     t->vae_weights = sha256_end(&hashed_vae.sha);
+    if (t->options.ranks)
+        t->unet_weights = sha256_end(&hashed_unet.sha);
     t->facts = (struct adapter_facts){
         .model = t->options.model_path,
         .pictures = t->source.count,
@@ -138,7 +143,8 @@ struct drawing_models training_job_drawing_models(const struct training_job *t) 
 /* Whether the text encoder's weights can be freed: it is not trained, and has no more captions and
  * prompts to encode. */
 static bool drops_text_encoder(const struct training_job *t) {
-    return !t->options.config->train_text_encoder && !t->options.config->validation_prompts.count &&
+    const bool draws = training_job_is_first(t) && t->options.config->validation_prompts.count;
+    return !t->options.config->train_text_encoder && !draws &&
            !trainer_uses_text_encoder(t->trainer);
 }
 

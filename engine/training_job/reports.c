@@ -55,6 +55,8 @@ static void write_down(struct training_job *t, const struct train_record *record
 
 void training_job_stepped(void *user, const struct train_record *record) {
     struct training_job *t = user;
+    if (!training_job_is_first(t))
+        return;
     write_down(t, record);
     if (t->options.stepped)
         t->options.stepped(t->options.user, record, trainer_steps(t->trainer));
@@ -78,6 +80,8 @@ void training_job_measured(struct training_job *t, double loss) {
 
 bool training_job_open_reports(struct training_job *t, struct error *err) {
     const int64_t step = trainer_step(t->trainer);
+    if (!training_job_is_first(t))
+        return true;
     return records_open(t->options.folder, step, &t->records, err) &&
            (t->options.config->report_to != 0 ||
                events_create(t->options.folder, (double)time(NULL), step, &t->events, err));

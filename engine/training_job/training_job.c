@@ -23,6 +23,15 @@ static bool write_json(const char *folder, const char *name, json_t *json, struc
 
 /* Chooses the path of the result. A full fine-tune is saved as a folder or a single file, like its
  * base checkpoint. */
+/* Makes the folder and writes what the job is. */
+static bool write_heads(struct training_job *t, struct error *err) {
+    const struct training_job_options *o = &t->options;
+    return !training_job_is_first(t) ||
+           (job_folder_make(o->folder, err) &&
+               write_json(o->folder, "config.json", train_config_to_json(o->config), err) &&
+               write_json(o->folder, "dataset.json", dataset_report(t->dataset), err));
+}
+
 static bool name_result(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const bool is_folder = file_is_folder(t->options.model_path);
@@ -58,15 +67,14 @@ bool training_job_open(
                         !t->options.tokenizer_dir == !tokenizer;
     if (!copied)
         error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
-    if (copied && cache_trim(options->cache, options->cache_max_bytes, err) &&
-        training_job_open_dataset(t, err) && job_folder_make(options->folder, err) &&
-        name_result(t, err) &&
-        write_json(options->folder, "config.json", train_config_to_json(options->config), err) &&
-        write_json(options->folder, "dataset.json", dataset_report(t->dataset), err)) {
+    const bool first = training_job_is_first(t);
+    if (copied && (!first || cache_trim(options->cache, options->cache_max_bytes, err)) &&
+        training_job_open_dataset(t, err) && name_result(t, err) && write_heads(t, err)) {
         *out = t;
         return true;
     }
     training_job_close(t);
+    agreement_fail(options->ranks, err);
     return false;
 }
 
@@ -110,8 +118,11 @@ bool training_job_between(const struct training_job *t, struct error *err) {
            error_set(err, ERROR_CANCELLED, "the job was stopped");
 }
 
+/* Ranks cannot tell which class pictures are missing while rank 0 draws them. So they wait for it
+ * in each job that has a class. */
 static bool begin_class_pictures(struct training_job *t, struct error *err) {
-    if (!t->class_folder || t->class_dataset)
+    t->awaits_class = t->class_folder && (t->options.ranks || !t->class_dataset);
+    if (!t->class_folder || t->class_dataset || !training_job_is_first(t))
         return true;
     const struct drawing_models models = training_job_drawing_models(t);
     return class_pictures_create(
@@ -121,18 +132,20 @@ static bool begin_class_pictures(struct training_job *t, struct error *err) {
 /* Does one piece of drawing the missing class pictures. When they are complete, frees the models
  * that only drawing needed. */
 static bool draw_class(struct training_job *t, struct error *err) {
-    bool done;
-    if (!class_pictures_advance(t->class_pictures, &done, err))
+    bool done = true, over;
+    if ((t->class_pictures && !class_pictures_advance(t->class_pictures, &done, err)) ||
+        !agreement_wait(t->options.ranks, !done, &over, err))
         return false;
-    if (!done)
+    if (!over)
         return true;
+    t->awaits_class = false;
     class_pictures_destroy(t->class_pictures);
     t->class_pictures = NULL;
     if (!t->options.config->validation_prompts.count) {
         vae_destroy(t->decoder);
         t->decoder = NULL;
     }
-    return training_job_open_class(t, err);
+    return t->class_dataset || training_job_open_class(t, err);
 }
 
 bool training_job_load(struct training_job *t, struct error *err) {
@@ -160,6 +173,8 @@ static bool create_trainer(struct training_job *t, struct error *err) {
             t->vae_weights, t->text_encoder_weights, t->noise.alphas_cumprod,
             t->noise.num_train_timesteps, t->facts.v_prediction, &t->unet_source,
             &t->text_encoder_source },
+        .ranks = t->options.ranks,
+        .multiplied_by = t->options.multiplied_by,
         .cache = t->options.cache,
         .load_encoders = training_job_load_encoders,
         .is_wanted = is_wanted,
@@ -187,7 +202,7 @@ static void warn_of_targets(struct training_job *t, const char *model, const cha
 
 static void warn_of_all_targets(struct training_job *t) {
     const struct train_config *c = t->options.config;
-    if (c->method != TRAIN_LORA)
+    if (c->method != TRAIN_LORA || !training_job_is_first(t))
         return;
     warn_of_targets(t, "UNet", "target_modules", unet_weights(t->unet), &c->target_modules);
     if (c->train_text_encoder)
@@ -195,14 +210,22 @@ static void warn_of_all_targets(struct training_job *t) {
             text_encoder_weights(t->text_encoder), &c->text_encoder_target_modules);
 }
 
+/* Compares the steps that the ranks resume at. They differ if the job's folder is not shared. */
+static bool resumed_alike(struct training_job *t, struct error *err) {
+    char text[32];
+    snprintf(text, sizeof(text), "%lld", (long long)trainer_step(t->trainer));
+    return agreement_compare(
+        t->options.ranks, "the step to resume at, in the folder that all must share", text, err);
+}
+
 /* Creates the trainer, which plans its memory, and resumes from a checkpoint if there is one. */
 static bool make_trainer(struct training_job *t, struct error *err) {
-    bool resumed, ok = create_trainer(t, err);
+    bool resumed, ok = training_job_ranks_are_alike(t, err) && create_trainer(t, err);
     checkpoint_close(t->checkpoint);
     t->checkpoint = NULL;
     if (!ok || !trainer_resume(t->trainer, t->options.folder, &resumed, err) ||
-        !training_job_disk_fits(t, err) || !training_job_open_reports(t, err) ||
-        !training_job_open_validation(t, err))
+        !resumed_alike(t, err) || !training_job_disk_fits(t, err) ||
+        !training_job_open_reports(t, err) || !training_job_open_validation(t, err))
         return false;
     const struct trainer_memory m = trainer_get_memory(t->trainer);
     log_info(
@@ -212,6 +235,7 @@ static bool make_trainer(struct training_job *t, struct error *err) {
         resumed ? ", going on" : "", m.parameters >> 20, m.optimizer >> 20, m.pass >> 20,
         m.encoded.device >> 20, (unsigned long long)(m.encoded.disk >> 20));
     t->kept_step = resumed ? trainer_step(t->trainer) : -1;
+    t->awaits_validation = t->options.ranks && training_job_validates(t);
     warn_of_all_targets(t);
     return true;
 }
@@ -225,7 +249,16 @@ bool training_job_keep(struct training_job *t, struct error *err) {
     if (!step || step == t->kept_step)
         return true;
     t->facts.steps = step;
-    if (!trainer_checkpoint(t->trainer, t->options.folder, &t->facts, err))
+    if (!trainer_values_agree(t->trainer, err))
+        return false;
+    if (!training_job_is_first(t)) {
+        t->kept_step = step;
+        return true;
+    }
+    agreement_begin_alone(t->options.ranks);
+    const bool ok = trainer_checkpoint(t->trainer, t->options.folder, &t->facts, err);
+    agreement_end_alone(t->options.ranks);
+    if (!ok)
         return false;
     t->kept_step = step;
     if (t->options.kept)
@@ -263,10 +296,33 @@ static bool checkpoint_is_due(const struct training_job *t) {
 static bool end_step(struct training_job *t, bool ends, struct error *err) {
     if ((ends || checkpoint_is_due(t)) && !training_job_keep(t, err))
         return false;
-    return !training_job_validation_is_due(t) || training_job_begin_validation(t, err);
+    if (!training_job_validation_is_due(t))
+        return true;
+    t->awaits_validation = t->options.ranks;
+    return !training_job_is_first(t) || training_job_begin_validation(t, err);
 }
 
-bool training_job_advance(struct training_job *t, bool *done, struct error *err) {
+static bool advance_validation(struct training_job *t, struct error *err) {
+    bool over;
+    if ((training_job_is_validating(t) && !training_job_advance_validation(t, err)) ||
+        !agreement_wait(t->options.ranks, training_job_is_validating(t), &over, err))
+        return false;
+    t->awaits_validation = t->options.ranks && !over;
+    return true;
+}
+
+/* Writes the last checkpoint and the result, for which all ranks wait. */
+static bool finish(struct training_job *t, struct error *err) {
+    bool ok = training_job_keep(t, err);
+    if (ok && training_job_is_first(t)) {
+        agreement_begin_alone(t->options.ranks);
+        ok = save(t, err);
+        agreement_end_alone(t->options.ranks);
+    }
+    return agreement_meet(t->options.ranks, ok, err);
+}
+
+static bool advance(struct training_job *t, bool *done, struct error *err) {
     *done = t->done;
     if (t->done)
         return true;
@@ -277,14 +333,14 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
         if (!begin_class_pictures(t, err))
             return false;
     }
-    if (t->class_pictures)
+    if (t->awaits_class)
         return draw_class(t, err);
     if (!t->trainer)
         return make_trainer(t, err);
-    if (training_job_is_validating(t))
-        return training_job_advance_validation(t, err);
+    if (t->awaits_validation || training_job_is_validating(t))
+        return advance_validation(t, err);
     if (trainer_get_phase(t->trainer) == TRAINER_DONE) {
-        *done = t->done = training_job_keep(t, err) && save(t, err);
+        *done = t->done = finish(t, err);
         return t->done;
     }
     const int64_t before = trainer_step(t->trainer);
@@ -293,6 +349,18 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
     training_job_drop_encoders(t);
     return trainer_step(t->trainer) == before ||
            end_step(t, trainer_get_phase(t->trainer) == TRAINER_DONE, err);
+}
+
+bool training_job_advance(struct training_job *t, bool *done, struct error *err) {
+    const bool ok = advance(t, done, err);
+    if (!ok)
+        agreement_fail(t->options.ranks, err);
+    return ok;
+}
+
+bool training_job_may_stop(const struct training_job *t) {
+    return agreement_stops(t->options.ranks) &&
+           (!t->trainer || trainer_is_between_steps(t->trainer));
 }
 
 void training_job_steps(const struct training_job *t, int64_t *step, int64_t *steps) {

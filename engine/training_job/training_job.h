@@ -11,13 +11,18 @@
  *   model/               a full fine-tune's checkpoint instead; model.safetensors if the base
  *                        checkpoint was a single file
  *
- * A job whose folder has checkpoints resumes from the last one. */
+ * A job whose folder has checkpoints resumes from the last one.
+ *
+ * Several processes may work on one job (`ranks`): each opens it with the same options and makes
+ * the same calls. Rank 0 writes all files and draws all pictures; the others only train. A failure
+ * of one is the failure of all, in the same call. */
 #ifndef ENGINE_TRAINING_JOB_TRAINING_JOB_H
 #define ENGINE_TRAINING_JOB_TRAINING_JOB_H
 
 #include "engine/request/request.h"
 #include "kernels/kernels.h"
 #include "train/config.h"
+#include "train/ranks/agreement.h"
 #include "train/report/records.h"
 
 struct training_job;
@@ -39,6 +44,8 @@ struct training_job_options {
      * until training_job_close; other jobs load their own. */
     struct unet *unet;
     enum dtype dtype;
+    struct agreement *ranks; /* borrowed; NULL: one process works on the job */
+    int64_t multiplied_by;   /* see struct trainer_options */
     /* Called after each step. May be NULL. */
     void (*stepped)(void *user, const struct train_record *record, int64_t steps);
     /* Called after a checkpoint was written. Older checkpoints may have been removed. May be
@@ -95,6 +102,10 @@ bool training_job_load(struct training_job *training, struct error *err)
  * available. After a failure the job can only be closed. */
 bool training_job_advance(struct training_job *training, bool *done, struct error *err)
     __attribute__((warn_unused_result));
+
+/* Returns whether the ranks may end now because one was asked to stop: all of them know it, and are
+ * between two steps. False without ranks. */
+bool training_job_may_stop(const struct training_job *training);
 
 /* Writes a checkpoint if there is progress to save. Call before the job is interrupted. */
 bool training_job_keep(struct training_job *training, struct error *err)

@@ -8,10 +8,15 @@
 #include <math.h>
 #include <stdlib.h>
 
+bool training_job_validates(const struct training_job *t) {
+    const struct train_config *c = t->options.config;
+    return c->validation_prompts.count || c->validation_share > 0;
+}
+
 bool training_job_validation_is_due(const struct training_job *t) {
     const struct train_config *c = t->options.config;
     const int64_t step = trainer_step(t->trainer), epoch = trainer_epoch_steps(t->trainer);
-    if (!t->validation || !step)
+    if (!training_job_validates(t) || !step)
         return false;
     return (c->validation_steps && step % c->validation_steps == 0) ||
            (c->validation_epochs && step % (c->validation_epochs * epoch) == 0) ||
@@ -59,7 +64,7 @@ bool training_job_open_validation(struct training_job *t, struct error *err) {
         .folder = t->options.folder,
         .events = t->events,
     };
-    if (!c->validation_prompts.count && !trainer_holds_out(t->trainer))
+    if (!training_job_validates(t) || !training_job_is_first(t))
         return true;
     if (!validation_create(&options, &t->validation, err))
         return false;
