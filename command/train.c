@@ -9,15 +9,22 @@
 #include "command/options/option_forms.h"
 #include "command/options/options.h"
 #include "command/progress.h"
+#include "command/ranks.h"
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"
 #include "train/deepspeed_config.h"
 #include "train/kohya/kohya_config.h"
+#include "train/ranks/round.h"
+#include "train/trainer.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* How long ranks wait for another one that does not say that it is busy. */
+#define CLUSTER_TIMEOUT_S 600
 
 struct train_run {
     const char *model, *tokenizer_dir, *config_path, *deepspeed_path, *name;
@@ -26,7 +33,12 @@ struct train_run {
     uint64_t cache_max_bytes;
     struct device_choice device;
     bool quiet;
+    const char *cluster;
+    int cluster_timeout_s;
+    struct ranks ranks;
     struct train_config config;
+    bool seeded; /* the configuration says the seed */
+    int64_t multiplied_by;
     struct progress progress;
 };
 
@@ -67,6 +79,12 @@ static const struct option_spec table[] = {
         "[21474836480]",
         .to = OPTION_TO_UINT64(struct train_run, cache_max_bytes, 0, INT64_MAX) },
     OPTION_DEVICE_ROW(struct train_run, device),
+    { "cluster", 0, "auto|alone|mpi",
+        "whether this process is one of several that work on the job\n"
+        "[auto: if mpirun or srun started several]",
+        .to = OPTION_TO_TEXT(struct train_run, cluster) },
+    { "cluster-timeout", 0, "SECONDS", "how long processes wait for one that is late [600]",
+        .to = OPTION_TO_INT(struct train_run, cluster_timeout_s, 1, 86400) },
     OPTION_TOKENIZER_ROW(struct train_run, tokenizer_dir),
     { "quiet", 'q', NULL, "print only warnings and errors",
         .to = OPTION_TO_FLAG(struct train_run, quiet) },
@@ -78,13 +96,14 @@ static const struct command_help help = {
         "latentd train --model PATH --config JOB.json --out FOLDER [options]\n"
         "       latentd train --model PATH --deepspeed-config CFG.json --name NAME --out FOLDER "
         "[options]\n"
-        "       latentd train --model PATH --kohya-config CFG.toml --out FOLDER [options]",
+        "       latentd train --model PATH --kohya-config CFG.toml --out FOLDER [options]\n"
+        "       mpirun -n N latentd train ...",
     .summary =
         "Trains an adapter on a folder of pictures with captions and writes it to\n"
         "FOLDER/NAME.safetensors. With method \"full\", trains the whole UNet and writes the\n"
         "checkpoint FOLDER/model, or model.safetensors if PATH is a single file. JOB.json is an\n"
         "object with name, dataset, max_train_steps and so on, named as in diffusers' training\n"
-        "scripts.",
+        "scripts. Several processes share the work, and compute what one does.",
     .examples =
         "  latentd train --model share/tiny-sd --config job.json --dataset-root . --out jobs\n",
 };
@@ -161,6 +180,7 @@ static bool read_config(struct train_run *run, struct error *err) {
                        ? read_kohya(run, err)
                        : json_parse_file(run->config_path, TRAIN_CONFIG_MAX_BYTES, err);
     const bool ok = json && train_config_parse(json, &run->config, err);
+    run->seeded = json_is_integer(json_object_get(json, "seed"));
     json_decref(json);
     if (ok && run->config.model)
         return error_field(err, "model", run->config.model, "left out: --model says which it is");
@@ -183,6 +203,70 @@ static bool is_said_once(const struct train_run *run, struct error *err) {
     return true;
 }
 
+/* What all ranks take from rank 0. */
+struct first {
+    int64_t seed, multiplied_by;
+};
+
+/* Decides by what gradient_accumulation_steps is multiplied: at the job's first start by the number
+ * of ranks, later by the same number. */
+static bool find_factor(const struct train_run *run, int64_t *out, struct error *err) {
+    *out = 1;
+    if (run->config.data_parallel != TRAIN_PARALLEL_MULTIPLY)
+        return true;
+    if (!trainer_multiplied_by(run->out, &run->config, out, err))
+        return false;
+    if (*out == 0)
+        *out = agreement_world(run->ranks.agreement);
+    return true;
+}
+
+static bool multiply(struct train_run *run, struct error *err) {
+    const bool warmup = run->deepspeed_path != NULL;
+    struct train_config *c = &run->config;
+    if (c->data_parallel != TRAIN_PARALLEL_MULTIPLY)
+        return true;
+    if (!train_config_multiply(c, run->multiplied_by, warmup, err))
+        return false;
+    if (run->multiplied_by > 1)
+        log_info("multiplied by the %" PRId64 " processes of the first start: "
+                 "gradient_accumulation_steps, to %" PRId64,
+            run->multiplied_by, c->gradient_accumulation_steps);
+    if (run->multiplied_by > 1 && warmup && c->lr_warmup_steps)
+        log_info(
+            "and lr_warmup_steps, to %" PRId64 ", as deepspeed-diffusers does", c->lr_warmup_steps);
+    return true;
+}
+
+static bool compare_configs(struct train_run *run, struct error *err) {
+    json_t *json = train_config_to_json(&run->config);
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    const bool ok = text || error_set(err, ERROR_NO_MEMORY, "no memory to compare jobs");
+    const bool alike = agreement_meet(run->ranks.agreement, ok, err) &&
+                       agreement_compare(run->ranks.agreement, "the configuration", text, err);
+    free(text);
+    json_decref(json);
+    return alike;
+}
+
+/* Makes the configuration the same on all ranks, or refuses it. `ok`: it was read. */
+static bool settle_config(struct train_run *run, bool ok, struct error *err) {
+    struct agreement *ranks = run->ranks.agreement;
+    struct first first = { .seed = run->config.seed };
+    if (agreement_is_first(ranks))
+        ok = ok && find_factor(run, &first.multiplied_by, err);
+    if (!agreement_meet(ranks, ok, err) || !agreement_take_first(ranks, &first, sizeof(first), err))
+        return false;
+    if (!run->seeded)
+        run->config.seed = first.seed;
+    run->multiplied_by = first.multiplied_by;
+    ok = multiply(run, err) &&
+         round_suits(run->config.gradient_accumulation_steps, agreement_world(ranks), err);
+    if (!agreement_meet(ranks, ok, err))
+        return false;
+    return !ranks || compare_configs(run, err);
+}
+
 static void on_step(void *user, const struct train_record *record, int64_t steps) {
     struct train_run *run = user;
     char note[64];
@@ -198,26 +282,56 @@ static void on_validated(void *user, int64_t step) {
         log_warning("the grid of validation pictures: %s", err.message);
 }
 
+/* Batch systems announce the end of a job's time by SIGUSR1. A second signal ends the process at
+ * once, but not a rank, to which a launcher may send several. */
+static void catch_signals(const struct train_run *run) {
+    static const int numbers[] = { SIGINT, SIGTERM, SIGUSR1 };
+    const struct sigaction action = { .sa_handler = on_signal,
+        .sa_flags = run->ranks.agreement ? 0 : SA_RESETHAND };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        sigaction(numbers[i], &action, NULL);
+}
+
+/* Ranks stop together, between two steps; one process stops at once. */
+static bool must_stop(struct train_run *run, const struct training_job *training) {
+    if (!run->ranks.agreement)
+        return asked_to_stop;
+    if (asked_to_stop)
+        agreement_ask_to_stop(run->ranks.agreement);
+    return training_job_may_stop(training);
+}
+
 /* Trains until the job is done or a signal comes. After a signal the work done so far is kept. */
-static bool work(struct training_job *training, struct error *err) {
+static bool work(struct train_run *run, struct training_job *training, struct error *err) {
     bool done = false;
-    while (!done && !asked_to_stop)
+    while (!done && !must_stop(run, training))
         if (!training_job_advance(training, &done, err))
             return false;
     if (done)
         return true;
     int64_t step, steps;
     training_job_steps(training, &step, &steps);
-    return training_job_keep(training, err) &&
+    /* No rank ends before rank 0 has written. */
+    return agreement_meet(run->ranks.agreement, training_job_keep(training, err), err) &&
            error_set(err, ERROR_CANCELLED,
                "stopped at step %lld of %lld; the same command goes on from there", (long long)step,
                (long long)steps);
 }
 
-static bool train(struct train_run *run, struct error *err) {
+static const struct kernels *open_device(struct train_run *run, struct error *err) {
+    ranks_choose_device(&run->ranks, &run->device);
     const struct kernels *kernels = devices_open(&run->device, err);
-    if (!kernels || !train_config_fits_device(
-                        &run->config, kernels->weight_dtypes, kernels->device, kernels->name, err))
+    const bool ok = kernels && train_config_fits_device(&run->config, kernels->weight_dtypes,
+                                   kernels->device, kernels->name, err);
+    return agreement_meet(run->ranks.agreement, ok, err) &&
+                   ranks_compute_alike(&run->ranks, kernels, err)
+               ? kernels
+               : NULL;
+}
+
+static bool train(struct train_run *run, struct error *err) {
+    const struct kernels *kernels = open_device(run, err);
+    if (!kernels)
         return false;
     char *dataset = run->dataset_root ? file_join(run->dataset_root, run->config.dataset)
                                       : strdup(run->config.dataset);
@@ -230,7 +344,9 @@ static bool train(struct train_run *run, struct error *err) {
         free(class_folder);
         free(dataset);
         free(cache);
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+        agreement_fail(run->ranks.agreement, err);
+        return false;
     }
     const struct training_job_options options = {
         .kernels = kernels,
@@ -243,6 +359,8 @@ static bool train(struct train_run *run, struct error *err) {
         .folder = run->out,
         .cache = cache,
         .cache_max_bytes = run->cache_max_bytes,
+        .ranks = run->ranks.agreement,
+        .multiplied_by = run->multiplied_by,
         .stepped = on_step,
         .validated = on_validated,
         .user = run,
@@ -254,20 +372,28 @@ static bool train(struct train_run *run, struct error *err) {
     free(cache);
     if (!ok)
         return false;
-    const struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    catch_signals(run);
     progress_init(&run->progress, run->quiet, true);
-    ok = work(training, err);
+    ok = work(run, training, err);
     progress_finish(&run->progress);
+    if (agreement_is_lost(run->ranks.agreement))
+        return false; /* what the ranks share cannot be freed: ranks_end ends the process */
     if (ok && !run->quiet)
         printf("%s\n", training_job_result(training));
     training_job_close(training);
     return ok;
 }
 
+static int status_of(const struct error *err) {
+    return err->code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED
+           : err->code == ERROR_CANCELLED ? EXIT_RUN_AGAIN
+                                          : 1;
+}
+
 int train_main(int argc, char **argv) {
-    struct train_run run = { .cache_max_bytes = TRAIN_CACHE_BYTES };
+    struct train_run run = { .cache_max_bytes = TRAIN_CACHE_BYTES,
+        .cluster = "auto",
+        .cluster_timeout_s = CLUSTER_TIMEOUT_S };
     struct options given;
     struct error err = { 0 };
     if (!options_parse(table, false, argc, argv, &given, &err))
@@ -280,9 +406,15 @@ int train_main(int argc, char **argv) {
         return options_usage_error("train", &err);
     if (run.quiet)
         log_set_level(LOG_LEVEL_WARNING);
-    const bool ok = read_config(&run, &err) && train(&run, &err);
+    bool ok = ranks_start(run.cluster, run.cluster_timeout_s, &run.ranks, &err);
+    const bool first = agreement_is_first(run.ranks.agreement);
+    if (ok) {
+        run.quiet = run.quiet || !first;
+        ok = settle_config(&run, read_config(&run, &err), &err) && train(&run, &err);
+    }
     train_config_finish(&run.config);
-    if (!ok)
+    ranks_end(&run.ranks, &err);
+    if (!ok && first)
         fprintf(stderr, "latentd train: %s\n", err.message);
-    return ok ? 0 : err.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
+    return ok ? 0 : status_of(&err);
 }
