@@ -66,6 +66,7 @@ static bool add_states(struct optimizer *o, struct error *err) {
     count_states(o->parameters, &rows, &cols);
     return optimizer_add_state(o, "rows", (size_t)rows * sizeof(float), false, err) &&
            optimizer_add_state(o, "cols", (size_t)cols * sizeof(float), false, err) &&
+           arena_create(o->parameters->kernels->memory, &o->compute.arena, err) &&
            compute_plan(&o->compute, plan, o, err);
 }
 

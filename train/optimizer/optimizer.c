@@ -84,6 +84,7 @@ void optimizer_finish(struct optimizer *o) {
         else
             free(state->data);
     }
+    arena_destroy(o->compute.arena);
     if (o->parameters) {
         const struct device_memory *memory = o->parameters->kernels->memory;
         memory->release(MEMORY_WEIGHTS, o->sums, 2 * sizeof(float));

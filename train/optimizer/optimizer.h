@@ -21,8 +21,8 @@ struct optimizer {
     const struct optimizer_kind *kind;
     const struct train_config *config; /* borrowed */
     struct parameters *parameters;     /* borrowed */
-    struct compute compute;
-    int64_t steps; /* number of steps taken */
+    struct compute compute; /* its arena is owned; NULL if no step needs scratch memory */
+    int64_t steps;          /* number of steps taken */
     /* The states, in the form in which a checkpoint keeps them; their data is owned. */
     struct checkpoint_part states[OPTIMIZER_STATES_MAX];
     size_t state_count;
