@@ -174,6 +174,7 @@
     (256u << 20) /* of canvases waiting for their drawn part, all requests (server/sdapi) */
 #define STYLES_FILE_MAX_BYTES (1u << 20) /* of --styles (server/sdapi/styles.c) */
 #define STYLES_MAX 4096
+#define STYLES_PER_REQUEST_MAX 64
 #define STYLE_COLUMNS_MAX 16
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to read answers while stopping */
 #define HTTP_LAST_WORDS_MS 500             /* for clients to read, after --drain-timeout */
