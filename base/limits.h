@@ -136,6 +136,7 @@
 #define JOB_REQUEST_MAX_BYTES (1u << 20)
 #define JOB_EVENT_MAX_BYTES (16u << 10) /* for one event from a job's runner */
 #define JOB_EVENTS_PENDING_MAX 256      /* events not yet written to the queue */
+#define FINE_TUNING_METADATA_MAX 16     /* texts of a job, and of the filter of a list */
 #define JOB_KEY_MAX_BYTES 255           /* for an Idempotency-Key */
 #define JOB_CALLER_MAX_BYTES 79         /* for struct caller (server/http/caller.h) */
 /* A job fails if the daemon ends this many times in a row while it works on the job without new
@@ -174,6 +175,7 @@
     (256u << 20) /* of canvases waiting for their drawn part, all requests (server/sdapi) */
 #define STYLES_FILE_MAX_BYTES (1u << 20) /* of --styles (server/sdapi/styles.c) */
 #define STYLES_MAX 4096
+#define STYLES_PER_REQUEST_MAX 64
 #define STYLE_COLUMNS_MAX 16
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to read answers while stopping */
 #define HTTP_LAST_WORDS_MS 500             /* for clients to read, after --drain-timeout */

@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,18 @@
  * product has 32 bits. */
 #define FRACTION_BITS 22
 
+/* The rows or columns of a result that are made: `count` of `length`, from `first` on. */
+struct span {
+    int length, first, count;
+};
+
 /* The weights for one row or column of the result. Each of its pixels is a weighted sum of a run of
  * pixels in the source. */
 struct weights {
     int most;        /* length of the longest run */
-    int *first;      /* [out]: where the run begins */
-    int *count;      /* [out] */
-    int32_t *weight; /* [out][most], in 1/2^FRACTION_BITS */
+    int *first;      /* [span.count]: where the run begins */
+    int *count;      /* [span.count] */
+    int32_t *weight; /* [span.count][most], in 1/2^FRACTION_BITS */
 };
 
 static double bilinear(double x) {
@@ -53,12 +59,10 @@ static void weights_finish(struct weights *w) {
     free(w->weight);
 }
 
-/* Fills one run with samples of the filter around the pixel's centre, scaled so that their sum is
- * 1. */
-static void fill_run(struct weights *w, int index, int in, double scale, double radius,
-    double (*filter)(double), double *values) {
+/* Fills one run with samples of the filter around the centre, scaled so that their sum is 1. */
+static void fill_run(struct weights *w, int index, double centre, int in, double scale,
+    double radius, double (*filter)(double), double *values) {
     const double stretch = fmax(scale, 1), reach = radius * stretch;
-    const double centre = (index + 0.5) * scale;
     const int first = (int)fmax(centre - reach + 0.5, 0);
     const int end = (int)fmin(centre + reach + 0.5, in);
     double sum = 0;
@@ -74,17 +78,18 @@ static void fill_run(struct weights *w, int index, int in, double scale, double 
 }
 
 static bool weights_init(
-    struct weights *w, int in, int out, enum resize_filter filter, struct error *err) {
-    const double scale = (double)in / out, radius = filters[filter].radius;
+    struct weights *w, int in, struct span out, enum resize_filter filter, struct error *err) {
+    const double scale = (double)in / out.length, radius = filters[filter].radius;
     *w = (struct weights){ .most = (int)ceil(radius * fmax(scale, 1)) * 2 + 1 };
-    const size_t runs = (size_t)out, most = (size_t)w->most;
+    const size_t runs = (size_t)out.count, most = (size_t)w->most;
     double *values = calloc(most, sizeof(*values));
     w->first = calloc(runs, sizeof(*w->first));
     w->count = calloc(runs, sizeof(*w->count));
     w->weight = calloc(runs * most, sizeof(*w->weight));
     const bool ok = values && w->first && w->count && w->weight;
-    for (int i = 0; ok && i < out; i++)
-        fill_run(w, i, in, scale, radius, filters[filter].value, values);
+    for (int i = 0; ok && i < out.count; i++)
+        fill_run(
+            w, i, (out.first + i + 0.5) * scale, in, scale, radius, filters[filter].value, values);
     free(values);
     return ok || error_set(err, ERROR_NO_MEMORY, "no memory to resize a picture");
 }
@@ -136,16 +141,17 @@ static bool resize_columns(
 }
 
 /* Resizes in one direction. *out is a new picture. */
-static bool resize_one_way(const struct picture *in, bool columns, int length,
+static bool resize_one_way(const struct picture *in, bool columns, struct span to,
     enum resize_filter filter, struct picture *out, struct error *err) {
     struct weights w = { 0 };
-    const int width = columns ? in->width : length, height = columns ? length : in->height;
+    const int width = columns ? in->width : to.count, height = columns ? to.count : in->height;
+    const int from = columns ? in->height : in->width;
     bool ok = picture_create(width, height, in->channels, out, err);
-    if (ok && width == in->width && height == in->height) {
+    if (ok && to.length == from && to.count == from) {
         memcpy(out->pixels, in->pixels, (size_t)width * (size_t)height * (size_t)in->channels);
         return true;
     }
-    ok = ok && weights_init(&w, columns ? in->height : in->width, length, filter, err);
+    ok = ok && weights_init(&w, from, to, filter, err);
     if (ok && columns)
         ok = resize_columns(in, &w, out, err);
     else if (ok)
@@ -156,26 +162,34 @@ static bool resize_one_way(const struct picture *in, bool columns, int length,
     return ok;
 }
 
-/* The order of the directions affects the result, by up to tens of levels at sharp edges, because
+/* Makes a part of the resized picture, the same pixels as in the whole one.
+ *
+ * The order of the directions affects the result, by up to tens of levels at sharp edges, because
  * pixels are rounded to 8 bits in between. Rows are resized first, unless columns first is less
  * work. This rule was observed in Pillow 13. */
-bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
-    struct picture *out, struct error *err) {
-    const bool columns_first = height < in->height && 2 * (in->width - width) < in->height - height;
+static bool resize_part(const struct picture *in, struct span x, struct span y,
+    enum resize_filter filter, struct picture *out, struct error *err) {
+    const bool columns_first = y.length < in->height &&
+                               2 * ((int64_t)in->width - x.length) < in->height - y.length;
     struct picture half;
-    const int64_t between = columns_first ? (int64_t)in->width * height
-                                          : (int64_t)width * in->height;
+    const int64_t between = columns_first ? (int64_t)in->width * y.count
+                                          : (int64_t)x.count * in->height;
     *out = (struct picture){ 0 };
-    if (between > PICTURE_MAX_PIXELS || (int64_t)width * height > PICTURE_MAX_PIXELS)
+    if (between > PICTURE_MAX_PIXELS || (int64_t)x.count * y.count > PICTURE_MAX_PIXELS)
         return error_set(err, ERROR_INVALID,
             "%dx%d px would become %dx%d px on the way; pictures have at most %d million pixels",
-            in->width, in->height, width, height, PICTURE_MAX_PIXELS / 1000000);
-    if (!resize_one_way(in, columns_first, columns_first ? height : width, filter, &half, err))
+            in->width, in->height, x.count, y.count, PICTURE_MAX_PIXELS / 1000000);
+    if (!resize_one_way(in, columns_first, columns_first ? y : x, filter, &half, err))
         return false;
-    const bool ok = resize_one_way(
-        &half, !columns_first, columns_first ? width : height, filter, out, err);
+    const bool ok = resize_one_way(&half, !columns_first, columns_first ? x : y, filter, out, err);
     picture_finish(&half);
     return ok;
+}
+
+bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
+    struct picture *out, struct error *err) {
+    return resize_part(
+        in, (struct span){ width, 0, width }, (struct span){ height, 0, height }, filter, out, err);
 }
 
 bool picture_resize_nearest(
@@ -201,25 +215,30 @@ bool picture_resize_nearest(
     return true;
 }
 
+/* Returns the part of a side of `length` that is visible in the middle of one of `size`. */
+static struct span middle(int length, int size) {
+    const int first = length / 2 - size / 2;
+    return length > size ? (struct span){ length, first, size }
+                         : (struct span){ length, 0, length };
+}
+
 /* Resizes to wide x high and puts the result into the middle of a black picture of width x height.
- */
+ * Makes only the part that is visible there: all of a thin picture may be many times as large. */
 static bool resize_in_middle(const struct picture *in, int wide, int high, int width, int height,
     struct picture *out, struct error *err) {
-    const size_t channels = (size_t)in->channels;
-    struct picture resized = { 0 };
+    const struct span x = middle(wide, width), y = middle(high, height);
+    const size_t channels = (size_t)in->channels, row = (size_t)x.count * channels;
+    struct picture part;
     *out = (struct picture){ 0 };
-    if (!picture_resize(in, wide, high, RESIZE_LANCZOS, &resized, err))
+    if (!resize_part(in, x, y, RESIZE_LANCZOS, &part, err))
         return false;
     const bool ok = picture_create(width, height, in->channels, out, err);
-    const int left = width / 2 - wide / 2, top = height / 2 - high / 2;
-    for (int y = 0; ok && y < height; y++)
-        for (int x = 0; x < width; x++) {
-            const int sx = x - left, sy = y - top;
-            if (sx >= 0 && sx < wide && sy >= 0 && sy < high)
-                memcpy(out->pixels + channels * ((size_t)y * (size_t)width + (size_t)x),
-                    resized.pixels + channels * ((size_t)sy * (size_t)wide + (size_t)sx), channels);
-        }
-    picture_finish(&resized);
+    const int left = wide > width ? 0 : width / 2 - wide / 2;
+    const int top = high > height ? 0 : height / 2 - high / 2;
+    for (int i = 0; ok && i < y.count; i++)
+        memcpy(out->pixels + ((size_t)(top + i) * (size_t)width + (size_t)left) * channels,
+            part.pixels + (size_t)i * row, row);
+    picture_finish(&part);
     return ok;
 }
 
@@ -228,8 +247,12 @@ bool picture_resize_to_cover(
     const double ratio = (double)width / height, own = (double)in->width / in->height;
     const int64_t by_height = (int64_t)in->width * height / in->height;
     const int64_t by_width = (int64_t)in->height * width / in->width;
-    return resize_in_middle(in, ratio > own ? width : (int)by_height,
-        ratio <= own ? height : (int)by_width, width, height, out, err);
+    const int64_t wide = ratio > own ? width : by_height, high = ratio <= own ? height : by_width;
+    *out = (struct picture){ 0 };
+    if (wide > INT_MAX || high > INT_MAX)
+        return error_set(err, ERROR_INVALID, "%dx%d px cannot cover %dx%d px: it is too thin",
+            in->width, in->height, width, height);
+    return resize_in_middle(in, (int)wide, (int)high, width, height, out, err);
 }
 
 /* Fills `count` lines of a picture from the line `to` on. A line is a row, or with `columns` a

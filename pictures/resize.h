@@ -18,9 +18,10 @@ bool picture_resize_nearest(const struct picture *in, int width, int height, str
     struct error *err) __attribute__((warn_unused_result));
 
 /* Resizes with RESIZE_LANCZOS so that the picture covers width x height, then crops it to the
- * middle. Works like diffusers' _resize_and_crop; sides are rounded down. *out is a new picture
- * with the same number of channels. ERROR_INVALID if a thin picture would grow past
- * PICTURE_MAX_PIXELS before it is cropped; ERROR_NO_MEMORY. */
+ * middle. Works like diffusers' _resize_and_crop; sides are rounded down. What is cropped is not
+ * made, so a thin picture takes no more memory than another. *out is a new picture with the same
+ * number of channels. ERROR_INVALID if a side would have more than INT_MAX px before it is cropped;
+ * ERROR_NO_MEMORY. */
 bool picture_resize_to_cover(const struct picture *in, int width, int height, struct picture *out,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -398,8 +398,9 @@ static bool reserve_vae(struct model_stages *m, const struct resolved_request *r
         return true;
     if (choice != CHOICE_AUTO || err->code != ERROR_NO_MEMORY)
         return false;
-    log_warning(
-        "a %dx%d picture in tiles: %s", request->asked.width, request->asked.height, err->message);
+    const struct picture *init = encodes ? &request->source->init : NULL;
+    log_warning("a %dx%d %s in tiles: %s", init ? init->width : request->asked.width,
+        init ? init->height : request->asked.height, init ? "init_image" : "picture", err->message);
     *err = (struct error){ 0 };
     *tiled = true;
     return get_need(m, tile, &r, &need, err) && reserve(m, need.bytes, err);
@@ -427,11 +428,20 @@ static bool reserve_one(
     return reserve(m, most, err);
 }
 
+/* Call after an error. Where memory is short, names the picture that needs it. */
 static bool for_size(const struct resolved_request *r, struct error *err) {
     const struct error why = *err;
     return why.code != ERROR_NO_MEMORY ||
            error_set(err, why.code, "a %dx%d picture: %.400s: ask for a smaller one",
                r->asked.width, r->asked.height, why.message);
+}
+
+/* As for_size, while init_image is encoded: it may have a size of its own. */
+static bool for_init_image(const struct resolved_request *r, struct error *err) {
+    const struct error why = *err;
+    return why.code != ERROR_NO_MEMORY ||
+           error_set(err, why.code, "init_image of %dx%d px: %.400s: send a smaller one",
+               r->source->init.width, r->source->init.height, why.message);
 }
 
 bool model_stages_plan(
@@ -841,7 +851,7 @@ static bool encode(
     const size_t values = source_moments(request->source, request->latent_channels);
     bool tiled;
     if (!reserve_vae(m, request, true, &tiled, err))
-        return for_size(request, err), false;
+        return for_init_image(request, err), false;
     const struct vae_stage vae = vae_stage_of(m, request, true, tiled);
     float *pixels = malloc((size_t)(vae.width * vae.height) * 3 * sizeof(*pixels));
     if (!pixels)

@@ -103,7 +103,9 @@ enum field_echo {
         .note = "leave it out for a random one",                                                   \
         .help = "image k uses seed + k; with a subseed_strength, all use seed")                    \
     X(INTEGER, uint64_t, subseed, .max = SEED_MAX, .openai = OPENAI_ALL, .standard = "random",     \
-        .note = "leave it out for a random one", .help = "image k varies by subseed + k")          \
+        .note = "leave it out for a random one",                                                   \
+        .help = "image k varies by subseed + k; without a subseed_strength, `warnings` say that "  \
+                "it has no effect")                                                                \
     X(NUMBER, double, subseed_strength, .max = 1, .openai = OPENAI_ALL, .echo = ECHO_SET,          \
         .help = "how far the seed's noise is turned towards the subseed's: 1 is all the way")      \
     X(INTEGER, int, seed_resize_from_w, SIZE_OF_NOISE, .openai = OPENAI_ALL,                       \

@@ -37,7 +37,7 @@ static bool init_image_size(const struct resolve_figures *figures, const struct 
     snprintf(value, sizeof(value), "%dx%d px", sides[0], sides[1]);
     if (keeps_size && (sides[0] < IMAGE_MIN_PX || sides[1] < IMAGE_MIN_PX))
         return error_field(err, "init_image", value,
-            "sides of %d to %d px with resize_mode \"latent\"", IMAGE_MIN_PX, IMAGE_MAX_PX);
+            "sides of %d to %d px, because its latents are resized", IMAGE_MIN_PX, IMAGE_MAX_PX);
     for (int i = 0; i < 2; i++) {
         const int asked = i ? r->asked.height : r->asked.width;
         if (resizes)
@@ -210,13 +210,7 @@ static bool fill_seed(uint64_t *seed, bool *given, struct error *err) {
     return true;
 }
 
-/* Fills in an open seed, and an open subseed if there is a use for it. */
-static bool resolve_seeds(struct resolved_request *r, struct error *err) {
-    struct generate_request *asked = &r->asked;
-    return fill_seed(&asked->seed, &asked->seed_given, err) &&
-           (asked->subseed_strength == 0 || fill_seed(&asked->subseed, &asked->subseed_given, err));
-}
-
+/* Takes over `text`; NULL: there was no memory for it. */
 static bool add_warning(struct resolved_request *r, char *text, struct error *err) {
     if (!text || !LIST_ROOM(r->warnings, r->warning_count, "a warning", err)) {
         free(text);
@@ -224,6 +218,17 @@ static bool add_warning(struct resolved_request *r, char *text, struct error *er
     }
     r->warnings[r->warning_count++] = text;
     return true;
+}
+
+/* Fills in an open seed, and an open subseed if there is a use for it. */
+static bool resolve_seeds(struct resolved_request *r, struct error *err) {
+    struct generate_request *asked = &r->asked;
+    if (!fill_seed(&asked->seed, &asked->seed_given, err))
+        return false;
+    if (asked->subseed_strength > 0)
+        return fill_seed(&asked->subseed, &asked->subseed_given, err);
+    return !asked->subseed_given ||
+           add_warning(r, strdup("subseed has no effect: subseed_strength is 0"), err);
 }
 
 /* Call if guidance is off. Warns about fields that then have no effect; diffusers ignores them
@@ -558,13 +563,16 @@ struct noise_variation resolved_request_variation(
     const struct resolved_request *request, int index) {
     const struct generate_request *asked = &request->asked;
     const int scale = asked->width / request->latent_width;
+    /* The size that is drawn anyway is none of its own. */
+    const bool resizes = asked->seed_resize_from_w != asked->width ||
+                         asked->seed_resize_from_h != asked->height;
     return (struct noise_variation){
         .kind = asked->rng,
         .seed = resolved_request_seed(request, index),
         .strength = asked->subseed_strength,
         .subseed = resolved_request_subseed(request, index),
-        .height = asked->seed_resize_from_h / scale,
-        .width = asked->seed_resize_from_w / scale,
+        .height = resizes ? asked->seed_resize_from_h / scale : 0,
+        .width = resizes ? asked->seed_resize_from_w / scale : 0,
     };
 }
 

@@ -90,22 +90,15 @@ static bool cut(struct picture *picture, int multiple, struct error *err) {
     return true;
 }
 
-/* Resizes the picture to the request's size, in place. ERROR_INVALID names the field `param`. */
-static bool fit(struct picture *picture, const struct generate_request *request, const char *param,
-    struct error *err) {
+/* Resizes the picture to the request's size, in place. */
+static bool fit(
+    struct picture *picture, const struct generate_request *request, struct error *err) {
     struct picture out = { 0 };
-    struct error why = { 0 };
     if (picture->width == request->width && picture->height == request->height)
         return true;
-    if (!source_resize(
-            picture, request->width, request->height, request->resize_mode, &out, &why)) {
-        char value[48];
-        snprintf(value, sizeof(value), "%dx%d px", picture->width, picture->height);
+    if (!source_resize(picture, request->width, request->height, request->resize_mode, &out, err)) {
         picture_finish(&out);
-        if (why.code == ERROR_INVALID)
-            return error_field(
-                err, param, value, "a picture that is less thin: %.300s", why.message);
-        return error_set(err, why.code, "%s", why.message);
+        return false;
     }
     picture_finish(picture);
     *picture = out;
@@ -153,10 +146,8 @@ bool source_create(const struct generate_request *request, bool inpaints, int va
     const bool keeps_size = request->resize_mode == RESIZE_MODE_LATENT;
     if (source_read(&request->init_image, param_of(SOURCE_INIT), &s->init, err) &&
         (!has_mask || read_mask(request, &s->mask, err)) && check_sizes(s, request, err) &&
-        (keeps_size ? cut(&s->init, vae_scale, err)
-                    : fit(&s->init, request, param_of(SOURCE_INIT), err)) &&
-        (!has_mask ||
-            (fit(&s->mask, request, param_of(SOURCE_MASKED), err) && make_mask(&s->mask, err)))) {
+        (keeps_size ? cut(&s->init, vae_scale, err) : fit(&s->init, request, err)) &&
+        (!has_mask || (fit(&s->mask, request, err) && make_mask(&s->mask, err)))) {
         s->latent_height = s->init.height / vae_scale;
         s->latent_width = s->init.width / vae_scale;
         *out = s;

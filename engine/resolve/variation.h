@@ -20,7 +20,8 @@ struct noise_variation {
     int64_t height, width; /* of the latents for which the noise is made; 0: those that are drawn */
 };
 
-/* Changes `noise`, [c][h][w], which is the first noise of the image's seed:
+/* Changes `noise`, [c][h][w], which is the noise that the image's generator drew: its first, or
+ * with a picture its second:
  *
  * - with a size of its own, the seed's noise for that size replaces the middle; where that is
  *   larger, its middle is taken;

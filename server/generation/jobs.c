@@ -212,8 +212,8 @@ static void ended(struct generation *g) {
 }
 
 static bool goes_on(const struct generation *g) {
-    const enum job_wish wish = job_claim_wish(job_of(g)->claim);
-    return g->error.code != ERROR_NONE && (wish == JOB_PAUSE || wish == JOB_GIVE_BACK);
+    const struct drawn_job *d = job_of(g);
+    return was_asked_to_stop(d, &g->error) && job_claim_wish(d->claim) != JOB_CANCEL;
 }
 
 static void do_chore(struct work *work) {

@@ -88,7 +88,7 @@ struct http_server {
     struct log_limit refusals;
     struct sdapi_settings *sdapi; /* owned: defaults of AUTOMATIC1111's API */
     size_t canvas_bytes;          /* all canvases in progress (server/sdapi/inpaint.h) */
-    int extras;                   /* requests of AUTOMATIC1111's upscaling that are not done */
+    int extras;                   /* requests of AUTOMATIC1111's upscaling without an answer yet */
 };
 
 /* Returns ENGINE_STOPPING if the server is draining, otherwise the engine's state. */

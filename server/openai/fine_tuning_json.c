@@ -12,7 +12,6 @@
 
 #define LEARNING_RATE 1e-4 /* for a multiplier of 1; a job's default */
 #define EPOCHS 10          /* if not given */
-#define METADATA_MAX 16
 #define METADATA_KEY_BYTES 64
 #define METADATA_VALUE_BYTES 512
 
@@ -77,7 +76,7 @@ static bool read_metadata(const json_t *value, struct error *err) {
     json_t *text;
     if (is_null(value))
         return true;
-    bool ok = json_is_object(value) && json_object_size(value) <= METADATA_MAX;
+    bool ok = json_is_object(value) && json_object_size(value) <= FINE_TUNING_METADATA_MAX;
     json_object_foreach((json_t *)value, key, text)
         ok = ok && strlen(key) <= METADATA_KEY_BYTES && json_is_string(text) &&
              json_string_length(text) <= METADATA_VALUE_BYTES;

@@ -1,5 +1,6 @@
 #include "server/openai/metadata_filter.h"
 
+#include "base/limits.h"
 #include "server/http/query.h"
 
 #include <string.h>
@@ -30,6 +31,8 @@ static bool add(struct metadata_filter *filter, char *name, const char *value, s
         return error_field(err, name, value, "metadata[KEY]=VALUE");
     if (json_object_get(filter->wanted, name))
         return error_field(err, NAME, name, "each key at most once");
+    if (json_object_size(filter->wanted) == FINE_TUNING_METADATA_MAX)
+        return error_field(err, NAME, name, "at most %d keys", FINE_TUNING_METADATA_MAX);
     if (!filter->wanted)
         filter->wanted = json_object();
     return json_object_set_new(filter->wanted, name, json_string(value)) == 0 ||

@@ -15,7 +15,7 @@ struct metadata_filter {
 
 /* Reads the filter of a target's query. *rest is the target without it, malloc'd, for query_parse.
  * The caller finishes *out and frees *rest, also after a failure. ERROR_INVALID for a repeated key,
- * a wrong escape, or both forms at once. */
+ * more than FINE_TUNING_METADATA_MAX keys, a wrong escape, or both forms at once. */
 bool metadata_filter_take(const char *target, struct metadata_filter *out, char **rest,
     struct error *err) __attribute__((warn_unused_result));
 void metadata_filter_finish(struct metadata_filter *filter);

@@ -33,6 +33,7 @@ struct extras_task {
     struct task task; /* the first member */
     struct extras extras;
     struct picture_encoding encoding; /* its texts are set for each picture */
+    bool has_place;                   /* of take_place */
 };
 
 static void finish_extras(void *read) {
@@ -206,8 +207,8 @@ static bool add_upscaled(struct extras_task *t, const struct picture_file *file,
     return ok;
 }
 
-static bool run(struct task *task, struct error *err) {
-    struct extras_task *t = (struct extras_task *)task;
+static bool upscale_all(struct extras_task *t, struct error *err) {
+    struct task *task = &t->task;
     char *text = sdapi_upscale_text(&t->extras.upscale);
     json_t *list = json_array();
     uint64_t pixels = 0;
@@ -225,7 +226,7 @@ static bool run(struct task *task, struct error *err) {
     return task->json;
 }
 
-/* At most as many requests are under way as may wait to be drawn. */
+/* At most as many requests wait or are upscaled as may wait to be drawn. */
 static bool take_place(struct http_server *server, struct error *err) {
     pthread_mutex_lock(&server->mutex);
     const bool fits = server->extras < server->options.queue_max;
@@ -242,9 +243,19 @@ static void give_place(struct http_server *server) {
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* Gives the place back before the answer is sent: a client may take minutes to read it. */
+static bool run(struct task *task, struct error *err) {
+    struct extras_task *t = (struct extras_task *)task;
+    const bool ok = upscale_all(t, err);
+    t->has_place = false;
+    give_place(task->deferred.server);
+    return ok;
+}
+
 static void destroy(struct task *task) {
     struct extras_task *t = (struct extras_task *)task;
-    give_place(task->deferred.server);
+    if (t->has_place) /* it never ran */
+        give_place(task->deferred.server);
     finish_extras(&t->extras);
     free(t);
 }
@@ -259,6 +270,7 @@ static enum MHD_Result start(struct exchange *exchange, void *read) {
     struct extras_task *t = calloc(1, sizeof(*t));
     if (t) {
         t->extras = *(struct extras *)read;
+        t->has_place = true;
         pthread_mutex_lock(&server->mutex);
         t->encoding = (struct picture_encoding){ .format = server->sdapi->samples_format,
             .quality = server->sdapi->jpeg_quality };

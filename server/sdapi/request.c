@@ -190,18 +190,20 @@ static bool comment(struct sdapi_request *out, struct error *err, const char *fo
            error_set(err, ERROR_NO_MEMORY, "no memory for a comment");
 }
 
-/* Merges one style into both prompts. */
+/* Merges one style into both prompts. A model's default replaces only a negative prompt that
+ * neither the body nor a style has set. */
 static bool apply_style(
     const struct sdapi_style *style, struct generate_request *generate, struct error *err) {
     struct error why = { 0 };
     if (sdapi_style_merge(style->prompt, &generate->prompts[0], &why) &&
-        sdapi_style_merge(style->negative_prompt, &generate->negative_prompt, &why))
+        sdapi_style_merge(style->negative_prompt, &generate->negative_prompt, &why)) {
+        if (generate->negative_prompt[0])
+            generate->assumed &= ~(UINT64_C(1) << GENERATE_negative_prompt);
         return true;
+    }
     if (why.code == ERROR_INVALID)
         return error_field(err, "styles", style->name,
-            "styles with which a prompt has at most %d "
-            "bytes",
-            PROMPT_MAX_BYTES);
+            "styles with which a prompt has at most %d bytes", PROMPT_MAX_BYTES);
     *err = why;
     return false;
 }
@@ -211,9 +213,13 @@ static bool apply_style(
 static bool apply_styles(const json_t *fields, const struct sdapi_styles *known,
     struct sdapi_request *out, struct error *err) {
     const json_t *styles = json_object_get(fields, "styles"), *name;
+    char count[32];
     size_t i;
     if (!json_is_array(styles))
         return json_bad_field("styles", styles, "a valid list", err);
+    snprintf(count, sizeof(count), "%zu names", json_array_size(styles));
+    if (json_array_size(styles) > STYLES_PER_REQUEST_MAX)
+        return error_field(err, "styles", count, "at most %d names", STYLES_PER_REQUEST_MAX);
     json_array_foreach((json_t *)styles, i, name) {
         if (!json_is_string(name))
             return json_bad_field("styles", name, "a valid string", err);

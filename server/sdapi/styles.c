@@ -141,6 +141,8 @@ static bool read_all(struct csv *csv, struct sdapi_styles *styles, struct error 
             return false;
         if (csv->count == 0)
             return true;
+        if (name < csv->count && csv->cells[name][0] == '#')
+            continue; /* a comment, to AUTOMATIC1111 and Forge */
         if (styles->count == STYLES_MAX)
             return error_set(
                 err, ERROR_INVALID, "line %d: more than %d styles", csv->line, STYLES_MAX);
@@ -220,18 +222,22 @@ static void write_behind(FILE *out, const char *style, const char *prompt) {
     fprintf(out, "%.*s%s%.*s", (int)before, prompt, before && after ? ", " : "", (int)after, style);
 }
 
-/* Returns how long the prompt becomes at most. */
+/* Returns how long the prompt becomes. */
 static size_t merged_bytes(const char *style, const char *prompt) {
-    size_t places = 1;
+    size_t places = 0, before, after;
     for (const char *at = style; (at = strstr(at, "{prompt}")); at++)
         places++;
-    return strlen(style) + places * (strlen(prompt) + 2);
+    if (places > 0)
+        return strlen(style) - places * strlen("{prompt}") + places * strlen(prompt);
+    strip(prompt, &before);
+    strip(style, &after);
+    return before + (before && after ? strlen(", ") : 0) + after;
 }
 
 bool sdapi_style_merge(const char *style, char **prompt, struct error *err) {
     char *text = NULL;
     size_t size;
-    if (merged_bytes(style, *prompt) > 2 * PROMPT_MAX_BYTES)
+    if (merged_bytes(style, *prompt) > PROMPT_MAX_BYTES)
         return error_set(err, ERROR_INVALID, "the prompt grows too long");
     FILE *out = open_memstream(&text, &size);
     if (!out)

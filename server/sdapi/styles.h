@@ -20,8 +20,8 @@ struct sdapi_styles {
     size_t count;
 };
 
-/* Reads a CSV file as Python's csv module does, with spaces after commas left out. ERROR_INVALID
- * names the line. */
+/* Reads a CSV file as Python's csv module does, with spaces after commas left out. Leaves out rows
+ * whose name begins with '#'. ERROR_INVALID names the line. */
 bool sdapi_styles_load(const char *path, struct sdapi_styles **out, struct error *err)
     __attribute__((warn_unused_result));
 /* Reads the `size` bytes of such a file. */
@@ -33,8 +33,8 @@ void sdapi_styles_destroy(struct sdapi_styles *styles); /* NULL is fine */
 const struct sdapi_style *sdapi_styles_find(const struct sdapi_styles *styles, const char *name);
 
 /* Puts a prompt into a style's text: in place of each "{prompt}", or else before it, after a comma.
- * Replaces *prompt, which is malloc'd. ERROR_INVALID without a field if it grows above
- * PROMPT_MAX_BYTES; ERROR_NO_MEMORY. */
+ * Replaces *prompt, which is malloc'd. ERROR_INVALID without a field if it would have more
+ * than PROMPT_MAX_BYTES; ERROR_NO_MEMORY. */
 bool sdapi_style_merge(const char *style, char **prompt, struct error *err)
     __attribute__((warn_unused_result));
 

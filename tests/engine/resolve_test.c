@@ -127,6 +127,40 @@ static void fields_without_effect_are_said(void) {
     reset();
 }
 
+/* A subseed alone varies nothing. A seed_resize_from of the picture's own size moves nothing, and
+ * so does not send the noise through another generator. */
+static void variations_without_effect_are_none(void) {
+    static const struct {
+        bool subseed;
+        double strength;
+        int from_w, from_h, warnings;
+        int64_t height, width;
+    } rows[] = { { true, 0, 0, 0, 1, 0, 0 }, { true, 0.5, 0, 0, 0, 0, 0 },
+        { false, 0, 0, 0, 0, 0, 0 }, { false, 0, 512, 256, 0, 0, 0 },
+        { false, 0, 256, 512, 0, 64, 32 }, { false, 0.5, 512, 256, 0, 0, 0 },
+        { true, 0, 512, 512, 1, 64, 64 } };
+    const struct resolve_figures figures = sd15();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct resolved_request r;
+        struct error err = { 0 };
+        request.width = 512;
+        request.height = 256;
+        request.subseed_given = rows[i].subseed;
+        request.subseed_strength = rows[i].strength;
+        request.seed_resize_from_w = rows[i].from_w;
+        request.seed_resize_from_h = rows[i].from_h;
+        CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+        const struct noise_variation v = resolved_request_variation(&r, 0);
+        CHECK(r.warning_count == rows[i].warnings, "row %zu: %d warnings", i, r.warning_count);
+        if (r.warning_count == 1)
+            CHECK_STRING(r.warnings[0], "subseed has no effect: subseed_strength is 0");
+        CHECK(v.height == rows[i].height && v.width == rows[i].width,
+            "row %zu: noise for %lldx%lld latents", i, (long long)v.width, (long long)v.height);
+        resolved_request_finish(&r);
+        reset();
+    }
+}
+
 /* As with diffusers' list of generators, each image has its own seed. */
 static void images_have_seeds_of_their_own(void) {
     const struct resolve_figures figures = sd15();
@@ -576,6 +610,7 @@ int main(void) {
     reset();
     what_is_open_is_the_models();
     fields_without_effect_are_said();
+    variations_without_effect_are_none();
     images_have_seeds_of_their_own();
     an_open_seed_has_32_random_bits();
     variations_share_the_seed();

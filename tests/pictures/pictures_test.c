@@ -310,20 +310,52 @@ static void claimed_entries_take_no_time(void) {
     free(one.bytes);
 }
 
-/* 4 rows of 4096 px, resized to cover 2048x2048, would be 2 million px wide before they are
- * cropped. */
-static void thin_pictures_do_not_grow_without_bound(void) {
+/* Covers width x height with noise, and compares it with the middle of the whole resized picture.
+ */
+static void check_cover(int in_width, int in_height, int width, int height) {
+    struct picture noise = { 0 }, whole = { 0 }, out = { 0 };
+    struct error err = { 0 };
+    uint32_t state = 1;
+    CHECK(picture_create(in_width, in_height, 3, &noise, &err), "%s", err.message);
+    for (size_t i = 0; noise.pixels && i < (size_t)in_width * (size_t)in_height * 3; i++)
+        noise.pixels[i] = (uint8_t)((state = state * 1664525 + 1013904223) >> 24);
+    const bool by_width = (int64_t)width * in_height > (int64_t)in_width * height;
+    const int wide = by_width ? width : in_width * height / in_height;
+    const int high = by_width ? in_height * width / in_width : height;
+    CHECK(picture_resize(&noise, wide, high, RESIZE_LANCZOS, &whole, &err), "%s", err.message);
+    CHECK(picture_resize_to_cover(&noise, width, height, &out, &err), "%s", err.message);
+    CHECK(out.width == width && out.height == height, "%dx%d", out.width, out.height);
+    const int left = wide / 2 - width / 2, top = high / 2 - height / 2;
+    int off = 0;
+    for (int y = 0; whole.pixels && out.pixels && y < height; y++)
+        off += memcmp(out.pixels + (size_t)y * (size_t)width * 3,
+                   whole.pixels + ((size_t)(top + y) * (size_t)wide + (size_t)left) * 3,
+                   (size_t)width * 3) != 0;
+    CHECK(off == 0, "%dx%d over %dx%d: %d rows are not those of %dx%d px", in_width, in_height,
+        width, height, off, wide, high);
+    picture_finish(&out);
+    picture_finish(&whole);
+    picture_finish(&noise);
+}
+
+/* Only the visible middle is made: all of a thin picture, resized to cover 2048x2048, would have
+ * 2 million columns and 12 GB. */
+static void only_the_middle_of_a_cover_is_made(void) {
+    static const int rows[][4] = { { 256, 5, 64, 60 }, { 5, 256, 60, 64 }, { 97, 64, 33, 64 },
+        { 40, 300, 31, 200 }, { 300, 40, 64, 9 }, { 64, 64, 64, 64 } };
     struct picture thin, out;
     struct error err = { 0 };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        check_cover(rows[i][0], rows[i][1], rows[i][2], rows[i][3]);
     CHECK(picture_create(4096, 4, 3, &thin, &err), "%s", err.message);
-    CHECK(!picture_resize_to_cover(&thin, 2048, 2048, &out, &err),
-        "a resized picture of 12 GB is accepted");
+    CHECK(picture_resize_to_cover(&thin, 2048, 2048, &out, &err), "%s", err.message);
+    CHECK(out.width == 2048 && out.height == 2048, "%dx%d", out.width, out.height);
+    picture_finish(&out);
+    picture_finish(&thin);
+    CHECK(picture_create(1, 2000000, 3, &thin, &err), "%s", err.message);
+    CHECK(!picture_resize_to_cover(&thin, 2048, 2048, &out, &err), "4 billion rows");
     CHECK(err.code == ERROR_INVALID, "%s", err.message);
-    CHECK_CONTAINS(err.message, "4096x4 px would become 2097152x2048 px");
-    picture_finish(&out);
-    CHECK(picture_resize_to_cover(&thin, 128, 64, &out, &err), "%s", err.message);
-    CHECK(out.width == 128 && out.height == 64, "%dx%d", out.width, out.height);
-    picture_finish(&out);
+    CHECK_CONTAINS(err.message, "1x2000000 px cannot cover 2048x2048 px");
     picture_finish(&thin);
 }
 
@@ -341,6 +373,6 @@ int main(int argc, char **argv) {
     pixels_end_with_the_last_row();
     claimed_entries_take_no_time();
     damage_does_no_harm();
-    thin_pictures_do_not_grow_without_bound();
+    only_the_middle_of_a_cover_is_made();
     return check_done();
 }

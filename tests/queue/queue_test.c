@@ -748,6 +748,8 @@ static void lists_are_of_bodies_that_have_texts(struct kind *kind) {
         { "{\"q\\\"u.o[t\\\\e\": \"\xc3\xbc\\n'\"}", "8 " },
         { "{\"\": \"\"}", "8 " },
         { "{\"a\": \"01\"}", "8 " },
+        { "{\"a\": \"2\", \"b\": \"1\"}", "" },
+        { "{\"a\": \"1\", \"\": \"\"}", "" },
     };
     begin(kind);
     struct queue *queue = make(kind);

@@ -58,8 +58,25 @@ static void wrong_filters_are_refused(void) {
     }
 }
 
+/* A job has at most 16 texts, so a list that asks for more would find none. */
+static void a_filter_has_at_most_16_keys(void) {
+    char target[1024] = "/jobs";
+    for (int count = 1; count <= 17; count++) {
+        struct metadata_filter filter;
+        struct error err = { 0 };
+        char *rest;
+        snprintf(target + strlen(target), 32, "%cmetadata[k%d]=v", count == 1 ? '?' : '&', count);
+        const bool ok = metadata_filter_take(target, &filter, &rest, &err);
+        CHECK(ok == (count <= 16), "%d keys: %s", count, err.message);
+        CHECK_STRING(err.value, ok ? "" : "k17");
+        metadata_filter_finish(&filter);
+        free(rest);
+    }
+}
+
 int main(void) {
     filters_are_read();
+    a_filter_has_at_most_16_keys();
     wrong_filters_are_refused();
     return check_done();
 }

@@ -210,6 +210,31 @@ static void proportions_are_kept(void) {
     free(in.mask.bytes);
 }
 
+/* A drawing of 64x2048 px that covered a region of 4096x8 px whole would have 131072 rows. */
+static void thin_regions_are_painted(void) {
+    struct sdapi_inpainting in = { .mask = make_file(
+                                       4096, 8, &(struct box){ 0, 0, 4096, 8 }, 255, 0),
+        .full_res = true,
+        .fill = SDAPI_ORIGINAL };
+    struct generate_request request = make_request(4096, 8, 64, 2048);
+    struct sdapi_canvas c;
+    struct error err = { 0 };
+    uint8_t *drawn = malloc((size_t)64 * 2048 * 3), *out = NULL;
+    memset(drawn, 200, (size_t)64 * 2048 * 3);
+    CHECK(sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err) &&
+              sdapi_canvas_paint(&c, drawn, 64, 2048, &out, &err),
+        "%s", err.message);
+    int off = 0;
+    for (size_t i = 0; out && i < (size_t)4096 * 8 * 3; i++)
+        off += out[i] != 200;
+    CHECK(out && off == 0, "%d values are not the drawing's", off);
+    free(out);
+    free(drawn);
+    sdapi_canvas_finish(&c);
+    generate_request_finish(&request);
+    free(in.mask.bytes);
+}
+
 /* With a blank mask AUTOMATIC1111 draws image to image. */
 static void a_blank_mask_is_none(void) {
     struct sdapi_inpainting in = { .mask = make_file(64, 64, &(struct box){ 0 }, 255, 0),
@@ -275,6 +300,7 @@ int main(void) {
     the_masked_part_is_filled();
     latents_are_not_resized_beside_a_mask();
     proportions_are_kept();
+    thin_regions_are_painted();
     a_blank_mask_is_none();
     it_ends_when_it_is_cancelled();
     what_is_no_picture_is_refused();

@@ -2,6 +2,8 @@
 errors, progress and interrupting. usage: sdapi_http.py EXECUTABLE"""
 import base64
 import json
+import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -194,6 +196,24 @@ def too_many_extras(executable):
               f"{refused.body[:200]} {refused.headers}")
         small = {**body, "upscaling_resize": 2}
         check(wait_until(lambda: post(d, "/sdapi/v1/extra-single-image", small).status == 200), "and later there is room")
+
+
+def unread_extras(executable):
+    """A client that does not read its answer keeps no place from others."""
+    with Daemon(executable, "fake", extra=("--max-queue", "1")) as d, socket.socket() as s:
+        noise = random.Random(1)  # hardly compressed
+        body = json.dumps({"image": png_base64(256, 256, lambda x, y: tuple(noise.randbytes(3))),
+                           "upscaler_1": "Lanczos", "upscaling_resize": 10}).encode()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(("127.0.0.1", d.port))
+        s.sendall(b"POST /sdapi/v1/extra-single-image HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        head = s.recv(4000)
+        size = int(head.lower().split(b"content-length: ")[1].split()[0])
+        check(head.startswith(b"HTTP/1.1 200") and size > 8 << 20, f"an answer of {size} bytes is under way")
+        small = {"image": png_base64(8, 8, gradient), "upscaler_1": "Nearest"}
+        check(wait_until(lambda: post(d, "/sdapi/v1/extra-single-image", small).status == 200),
+              "and there is room for another request")
 
 
 def pixels(b64):
@@ -572,5 +592,6 @@ progress_and_interrupt(executable)
 large_pictures_that_wait(executable)
 styles(executable)
 too_many_extras(executable)
+unread_extras(executable)
 callers(executable)
 done()

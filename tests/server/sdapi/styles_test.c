@@ -1,5 +1,6 @@
 /* Prompt styles, read and merged. The reference is Python's csv module as AUTOMATIC1111 uses it
  * (csv.DictReader with skipinitialspace), and its merge_prompts. */
+#include "engine/request/defaults.h"
 #include "server/sdapi/request.h"
 #include "tests/check.h"
 
@@ -27,6 +28,8 @@ static void files_are_read(void) {
                                         "oil,\"{prompt}, oil, \"\"old\"\"\",\"photo\r\nblurry\"\r\n"
                                         "\r\n"
                                         "short,a\r\n"
+                                        "# a comment,left out,too\r\n"
+                                        "\"#oil\",left out,\r\n"
                                         "\"a, b\", spaces left out,x,more\r\n"
                                         "oil,again,\n"
                                         "caf\xc3\xa9,\"quoted\"behind,z");
@@ -92,6 +95,79 @@ static void styles_are_merged(void) {
     }
 }
 
+/* A style may fill a prompt to PROMPT_MAX_BYTES, and no further. */
+static void merged_prompts_have_a_limit(void) {
+    static const char *const rows[] = { "{prompt}{prompt}", "  {prompt}", "abc", "abcd " };
+    static const size_t fitting[] = { 8192, 16382, 16379, 16378 };
+    for (size_t i = 0; i < 4; i++)
+        for (size_t more = 0; more < 2; more++) {
+            char *prompt = calloc(fitting[i] + more + 1, 1);
+            struct error err = { 0 };
+            memset(prompt, 'x', fitting[i] + more);
+            const bool ok = sdapi_style_merge(rows[i], &prompt, &err);
+            CHECK(
+                ok == !more, "\"%s\" with %zu bytes: %s", rows[i], fitting[i] + more, err.message);
+            CHECK(!ok || strlen(prompt) == 16384, "%zu bytes", strlen(prompt));
+            free(prompt);
+        }
+}
+
+/* A model's default negative prompt replaces AUTOMATIC1111's, which is empty, but not a style's. */
+static void a_style_is_not_replaced_by_a_default(void) {
+    static const struct {
+        const char *body, *drawn;
+    } rows[] = {
+        { "{\"styles\":[\"oil\"]}", "photo" },
+        { "{\"styles\":[\"frame\"]}", "grey" },
+        { "{\"styles\":[\"oil\"],\"negative_prompt\":\"dog\"}", "dog, photo" },
+        { "{\"negative_prompt\":\"\"}", "" },
+        { "{}", "grey" },
+    };
+    struct sdapi_styles *styles = parse(
+        "name,prompt,negative_prompt\noil,oil,photo\nframe,[{prompt}],\n");
+    struct generate_request defaults;
+    struct sdapi_settings settings;
+    struct sdapi_request r;
+    struct error err = { 0 };
+    sdapi_settings_init(&settings);
+    generate_request_init(&defaults);
+    CHECK(generate_defaults_set("--default", "negative_prompt=grey", &defaults, &err), "%s",
+        err.message);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (!sdapi_request_parse(
+                SDAPI_TXT2IMG, rows[i].body, strlen(rows[i].body), &settings, styles, &r, &err)) {
+            CHECK(false, "%s: %s", rows[i].body, err.message);
+            continue;
+        }
+        CHECK(generate_defaults_apply(&defaults, &r.generate, &err), "%s", err.message);
+        CHECK(strcmp(r.generate.negative_prompt, rows[i].drawn) == 0, "%s draws without \"%s\"",
+            rows[i].body, r.generate.negative_prompt);
+        sdapi_request_finish(&r);
+    }
+    generate_request_finish(&defaults);
+    sdapi_styles_destroy(styles);
+}
+
+static void requests_name_a_few_styles(void) {
+    struct sdapi_settings settings;
+    struct sdapi_request r;
+    sdapi_settings_init(&settings);
+    for (int count = 64; count <= 65; count++) {
+        struct error err = { 0 };
+        char body[1024] = "{\"styles\":[\"a\"";
+        for (int i = 1; i < count; i++)
+            strcat(body, ",\"a\"");
+        strcat(body, "]}");
+        const bool ok = sdapi_request_parse(
+            SDAPI_TXT2IMG, body, strlen(body), &settings, NULL, &r, &err);
+        CHECK(ok == (count == 64), "%d: %s", count, err.message);
+        CHECK_STRING(err.param, ok ? "" : "styles");
+        CHECK_STRING(err.value, ok ? "" : "65 names");
+        if (ok)
+            sdapi_request_finish(&r);
+    }
+}
+
 /* A request's styles apply in their order; those that are not there are told. */
 static void requests_have_styles(void) {
     static const char body[] =
@@ -132,6 +208,9 @@ int main(void) {
     files_are_read();
     wrong_files_are_refused();
     styles_are_merged();
+    merged_prompts_have_a_limit();
     requests_have_styles();
+    a_style_is_not_replaced_by_a_default();
+    requests_name_a_few_styles();
     return check_done();
 }
