@@ -30,7 +30,9 @@ bool ranks_start(const char *kind, double timeout_s, struct ranks *out, struct e
     if (place->rank > 0)
         log_set_level(LOG_LEVEL_WARNING);
     log_set_rank(place->rank);
-    return agreement_create(out->cluster, &out->agreement, err);
+    /* First of all: what the ranks tell each other may differ between versions. */
+    return cluster_compare(out->cluster, "the version of latentd", LATENTD_VERSION, err) &&
+           agreement_create(out->cluster, &out->agreement, err);
 }
 
 void ranks_end(struct ranks *ranks, const struct error *err) {
@@ -91,8 +93,6 @@ bool ranks_compute_alike(struct ranks *ranks, const struct kernels *kernels, str
     const bool ok = (to && fclose(to) == 0) ||
                     error_set(err, ERROR_NO_MEMORY, "no memory to describe a device");
     const bool alike = agreement_meet(ranks->agreement, ok, err) &&
-                       agreement_compare(
-                           ranks->agreement, "the version of latentd", LATENTD_VERSION, err) &&
                        agreement_compare(ranks->agreement, "the device", text, err);
     free(text);
     return alike;
