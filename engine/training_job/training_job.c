@@ -21,8 +21,6 @@ static bool write_json(const char *folder, const char *name, json_t *json, struc
     return ok;
 }
 
-/* Chooses the path of the result. A full fine-tune is saved as a folder or a single file, like its
- * base checkpoint. */
 /* Makes the folder and writes what the job is. */
 static bool write_heads(struct training_job *t, struct error *err) {
     const struct training_job_options *o = &t->options;
@@ -32,6 +30,8 @@ static bool write_heads(struct training_job *t, struct error *err) {
                write_json(o->folder, "dataset.json", dataset_report(t->dataset), err));
 }
 
+/* Chooses the path of the result. A full fine-tune is saved as a folder or a single file, like its
+ * base checkpoint. */
 static bool name_result(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const bool is_folder = file_is_folder(t->options.model_path);
