@@ -82,6 +82,28 @@ static void write_device(FILE *to, const struct kernels *kernels) {
         write_tuned(to, kernels);
 }
 
+/* Counts the ranks that compute on this one's device. GPUs are told apart by their bus, as the
+ * environment may give each rank another GPU as number 0. */
+static bool count_sharers(struct ranks *ranks, const struct kernels *kernels, struct error *err) {
+    struct device {
+        int32_t node;
+        char bus_id[32];
+    } own = { .node = ranks->cluster->place.node }, all[CLUSTER_RANKS_MAX];
+    struct device_figures figures;
+    const bool apart = kernels->device != DEVICE_CPU && kernels->figures;
+    const bool ok = !apart || kernels->figures(&figures, err);
+    if (!agreement_meet(ranks->agreement, ok, err))
+        return false;
+    if (apart)
+        snprintf(own.bus_id, sizeof(own.bus_id), "%s", figures.bus_id);
+    if (!ranks->cluster->ops->gather(ranks->cluster, &own, sizeof(own), all, err))
+        return agreement_lose(ranks->agreement);
+    ranks->device_ranks = 0;
+    for (int rank = 0; rank < ranks->cluster->place.world; rank++)
+        ranks->device_ranks += memcmp(&own, &all[rank], sizeof(own)) == 0;
+    return true;
+}
+
 bool ranks_compute_alike(struct ranks *ranks, const struct kernels *kernels, struct error *err) {
     char *text = NULL;
     size_t size = 0;
@@ -93,7 +115,8 @@ bool ranks_compute_alike(struct ranks *ranks, const struct kernels *kernels, str
     const bool ok = (to && fclose(to) == 0) ||
                     error_set(err, ERROR_NO_MEMORY, "no memory to describe a device");
     const bool alike = agreement_meet(ranks->agreement, ok, err) &&
-                       agreement_compare(ranks->agreement, "the device", text, err);
+                       agreement_compare(ranks->agreement, "the device", text, err) &&
+                       count_sharers(ranks, kernels, err);
     free(text);
     return alike;
 }

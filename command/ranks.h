@@ -9,6 +9,7 @@
 struct ranks {
     struct cluster *cluster;     /* owned */
     struct agreement *agreement; /* owned; NULL: this process is alone */
+    int device_ranks;            /* ranks_compute_alike: those that share this one's device */
 };
 
 /* Starts the cluster that `kind` names ("auto", "alone" or "mpi"). Ranks other than 0 write only
@@ -27,7 +28,7 @@ void ranks_end(struct ranks *ranks, const struct error *err);
 void ranks_choose_device(const struct ranks *ranks, struct device_choice *device);
 
 /* Compares what the ranks compute with: the device with its code. ERROR_CONFLICT names what
- * differs. */
+ * differs. Counts the ranks that share a device. */
 bool ranks_compute_alike(struct ranks *ranks, const struct kernels *kernels, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -362,6 +362,7 @@ static bool train(struct train_run *run, struct error *err) {
         .cache_max_bytes = run->cache_max_bytes,
         .ranks = run->ranks.agreement,
         .multiplied_by = run->multiplied_by,
+        .device_ranks = run->ranks.device_ranks,
         .stepped = on_step,
         .validated = on_validated,
         .user = run,

@@ -166,6 +166,9 @@ static bool is_wanted(void *user) {
 }
 
 static bool create_trainer(struct training_job *t, struct error *err) {
+    struct training_room room;
+    if (!training_room_read(t, &room, err))
+        return false;
     const struct trainer_options options = {
         .config = t->options.config,
         .source = &t->source,
@@ -175,14 +178,13 @@ static bool create_trainer(struct training_job *t, struct error *err) {
             &t->text_encoder_source },
         .ranks = t->options.ranks,
         .multiplied_by = t->options.multiplied_by,
+        .room = &room.device,
         .cache = t->options.cache,
         .load_encoders = training_job_load_encoders,
         .is_wanted = is_wanted,
         .stepped = training_job_stepped,
         .user = t,
     };
-    struct training_room room;
-    training_room_read(t->options.kernels, &room);
     return trainer_create(&options, &t->trainer, err) && training_job_training_fits(t, &room, err);
 }
 

@@ -37,6 +37,10 @@ int agreement_world(const struct agreement *a) {
     return a ? a->cluster->place.world : 1;
 }
 
+int agreement_host_ranks(const struct agreement *a) {
+    return a ? a->cluster->place.local_world : 1;
+}
+
 bool agreement_is_first(const struct agreement *a) {
     return agreement_rank(a) == 0;
 }

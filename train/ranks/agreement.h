@@ -50,6 +50,8 @@ void agreement_destroy(struct agreement *agreement);
 
 int agreement_rank(const struct agreement *agreement);
 int agreement_world(const struct agreement *agreement);
+/* Returns how many ranks share this machine's memory. */
+int agreement_host_ranks(const struct agreement *agreement);
 /* Returns whether this is rank 0, which writes the files and reports. */
 bool agreement_is_first(const struct agreement *agreement);
 
