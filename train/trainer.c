@@ -292,6 +292,7 @@ bool trainer_create(
     if (!t)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
     t->options = *options;
+    t->multiplied_by = options->multiplied_by;
     t->config = options->config;
     if (make_all(t, err)) {
         *out = t;

@@ -2,6 +2,7 @@
 when they are resumed by another number of ranks, and after signals. Ranks that cannot work together
 are refused by name. usage: ranks.py EXECUTABLE
 MODEL CLUSTER_MPI [all]"""
+import json
 import os
 import random
 import shutil
@@ -142,7 +143,15 @@ def multiply_counts_the_ranks_of_the_first_start(job):
     run(1, {**once, "lr_scheduler": "constant"}, "again")
     check(metrics("many") == metrics("again") and result_of("many", job)["result"] == result_of("again", job)["result"],
           f"2 batches times 2 ranks, resumed by 3 ranks, is 4 batches: {metrics('many')}, not {metrics('again')}")
-    status, log = run(2, {**twice, "gradient_accumulation_steps": 3, "max_train_steps": 6, "lr_scheduler": "constant"},
+    # The job's own configuration, in which the product stands, is the same job; what goes on from there too.
+    with open(os.path.join(root, "many", "config.json"), encoding="utf-8") as f:
+        own = json.load(f)
+    for what, next_job in (("its config.json", {**own, "max_train_steps": 5}),
+                           ("multiply", {**twice, "max_train_steps": 6, "lr_scheduler": "constant"})):
+        status, log = run(2, next_job, "many")
+        check(status == 0, f"{own['data_parallel']} {own['gradient_accumulation_steps']}, resumed by {what}: {status} {log}")
+        print(f"2 batches times 2 ranks, resumed by {what}: status {status}", flush=True)
+    status, log = run(2, {**twice, "gradient_accumulation_steps": 3, "max_train_steps": 7, "lr_scheduler": "constant"},
                       "many")
     check(status == 1 and "gradient_accumulation_steps: 6 is not allowed; 4" in log, f"another number: {status} {log}")
     status, log = run(2, {**twice, "gradient_accumulation_steps": 65536}, "no")
