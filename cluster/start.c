@@ -76,14 +76,17 @@ static struct cluster *start_mpi(
     mpi_opener *open = load_module(err);
     struct cluster *c = open ? open(timeout_s, err) : NULL;
     const struct cluster_place *said = &launcher->place;
-    if (!c || !launcher->name || said->world < 0 ||
-        (said->rank == c->place.rank && said->world == c->place.world))
+    char of[24] = "";
+    if (!c || !launcher->name ||
+        (said->rank == c->place.rank && (said->world < 0 || said->world == c->place.world)))
         return c;
+    if (said->world > 0)
+        snprintf(of, sizeof(of), " of %d", said->world);
     /* Each process alone would do the whole job, in the same folder. */
     error_set(err, ERROR_CONFLICT,
-        "%s started this process as rank %d of %d, but the MPI library sees rank %d of %d: they do "
+        "%s started this process as rank %d%s, but the MPI library sees rank %d of %d: they do "
         "not belong together (srun needs --mpi=pmix; mpirun must be Open MPI's)",
-        launcher->name, said->rank, said->world, c->place.rank, c->place.world);
+        launcher->name, said->rank, of, c->place.rank, c->place.world);
     c->ops->end(c);
     return NULL;
 }
