@@ -1,6 +1,7 @@
 #include "command/ranks.h"
 
 #include "base/log.h"
+#include "base/sha256.h"
 #include "kernels/tuner_cache.h"
 
 #include <omp.h>
@@ -51,17 +52,25 @@ void ranks_choose_device(const struct ranks *ranks, struct device_choice *device
 
 /* --- what they compute with --- */
 
-/* Writes the kernels that were measured on this chip, on which the bits depend. */
+/* Writes the digest of the kernels that were chosen by measurements on this chip, on which the bits
+ * depend. The list itself may be longer than what can be compared. */
 static void write_tuned(FILE *to, const struct kernels *kernels) {
-    char identity[TUNER_IDENTITY_BYTES], path[4096];
+    char identity[TUNER_IDENTITY_BYTES], path[4096], text[DIGEST_TEXT_BYTES];
     struct tuner_cache cache;
+    struct sha256 sha;
+    sha256_begin(&sha);
     kernels->tuner->identity(identity);
     fprintf(to, "%s; ", identity);
     tuner_cache_init(&cache, identity);
     if (tuner_cache_path(identity, path, sizeof(path)))
         tuner_cache_load(&cache, path);
-    for (int i = 0; i < cache.count; i++)
-        fprintf(to, "%s: %s; ", cache.entries[i].key, cache.entries[i].name);
+    for (int i = 0; i < cache.count; i++) {
+        sha256_add_text(&sha, cache.entries[i].key);
+        sha256_add_text(&sha, cache.entries[i].name);
+    }
+    const struct digest digest = sha256_end(&sha);
+    digest_to_text(&digest, text);
+    fprintf(to, "%d choices of the tuner, digest %.16s; ", cache.count, text);
     tuner_cache_finish(&cache);
 }
 
