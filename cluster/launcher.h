@@ -3,11 +3,13 @@
 #ifndef CLUSTER_LAUNCHER_H
 #define CLUSTER_LAUNCHER_H
 
-#include "cluster/cluster.h"
+#include "base/error.h"
+
+#include <stdbool.h>
 
 struct launcher {
-    const char *name;           /* "mpirun", "srun", ...; NULL: none started this process */
-    struct cluster_place place; /* -1: the launcher does not say */
+    const char *name; /* "mpirun", "srun", ...; NULL: none started this process */
+    int rank, world;  /* world: -1: the launcher does not say */
 };
 
 /* Reads a variable; NULL if it is not set. */

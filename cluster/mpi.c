@@ -74,15 +74,15 @@ static bool begin(struct mpi_cluster *m, const char *call, struct error *err) {
 
 /* ---- small things: gather, broadcast ---- */
 
-static bool gather_as(struct mpi_cluster *m, const char *call, const void *own, size_t bytes,
-    void *all, struct error *err) {
+static bool gather_as(struct mpi_cluster *m, const char *call, enum stream_tag tag, const void *own,
+    size_t bytes, void *all, struct error *err) {
     struct streams *s = &m->streams;
     if (!begin(m, call, err))
         return false;
     for (int i = 1; i < s->world; i++) {
         const int to = (s->rank + i) % s->world, from = (s->rank - i + s->world) % s->world;
-        streams_send(s, to, STREAM_GATHER, own, (int64_t)bytes);
-        streams_receive(s, from, STREAM_GATHER, (char *)all + (size_t)from * bytes, (int64_t)bytes);
+        streams_send(s, to, tag, own, (int64_t)bytes);
+        streams_receive(s, from, tag, (char *)all + (size_t)from * bytes, (int64_t)bytes);
     }
     if (bytes)
         memmove((char *)all + (size_t)s->rank * bytes, own, bytes);
@@ -90,7 +90,7 @@ static bool gather_as(struct mpi_cluster *m, const char *call, const void *own, 
 }
 
 static bool gather(struct cluster *c, const void *own, size_t bytes, void *all, struct error *err) {
-    return gather_as(mpi_of(c), "gather", own, bytes, all, err);
+    return gather_as(mpi_of(c), "gather", STREAM_GATHER, own, bytes, all, err);
 }
 
 static bool broadcast(struct cluster *c, void *data, size_t bytes, int from, struct error *err) {
@@ -110,9 +110,9 @@ static bool broadcast(struct cluster *c, void *data, size_t bytes, int from, str
 
 /* MPI's own collective calls know no deadline. So all ranks meet before them; afterwards a rank
  * can only be late if it dies, and then mpirun ends the others. */
-static bool meet(struct mpi_cluster *m, const char *call, struct error *err) {
+static bool meet(struct mpi_cluster *m, const char *call, enum stream_tag tag, struct error *err) {
     char nothing[1] = "";
-    return gather_as(m, call, nothing, 0, nothing, err);
+    return gather_as(m, call, tag, nothing, 0, nothing, err);
 }
 
 /* The first multiple of ALIGNMENT. Shared memory begins at a page's start in each process, so that
@@ -207,7 +207,7 @@ static bool all_have(
         int64_t count, failed;
     } own = { window->count, !ok }, all[CLUSTER_RANKS_MAX];
     struct error other;
-    if (!gather_as(m, "open_window", &own, sizeof(own), all, ok ? err : &other))
+    if (!gather_as(m, "open_window", STREAM_OPEN, &own, sizeof(own), all, ok ? err : &other))
         return false;
     for (int q = 0; q < m->streams.world; q++) {
         if (all[q].count != own.count)
@@ -246,7 +246,7 @@ static bool open_window(
 
 static void close_window(struct cluster *c, struct cluster_window *window) {
     struct mpi_cluster *m = mpi_of(c);
-    if (window->handle && meet(m, "close_window", NULL))
+    if (window->handle && meet(m, "close_window", STREAM_CLOSE, NULL))
         free_window(m, window);
     *window = (struct cluster_window){ 0 };
 }
@@ -484,7 +484,7 @@ static void end(struct cluster *c) {
     struct mpi_cluster *m = mpi_of(c);
     stop_beater(m);
     m->is_busy = false;
-    if (meet(m, "end", NULL)) {
+    if (meet(m, "end", STREAM_END, NULL)) {
         (void)MPI_Comm_free(&m->group_comm);
         (void)MPI_Finalize();
         free(m->staging);
@@ -552,10 +552,11 @@ static bool introduce(struct mpi_cluster *m, struct introduction *own, struct er
     int ranks;
     if (gethostname(own->host, sizeof(own->host) - 1))
         snprintf(own->host, sizeof(own->host), "?");
-    if (!meet(m, "start", err) || !streams_check(s,
-                                      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED,
-                                          s->rank, MPI_INFO_NULL, &machine),
-                                      "find the ranks of this machine", err))
+    if (!meet(m, "start", STREAM_START, err) ||
+        !streams_check(s,
+            MPI_Comm_split_type(
+                MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, s->rank, MPI_INFO_NULL, &machine),
+            "find the ranks of this machine", err))
         return false;
     own->machine = lowest_rank(machine, &m->base.place.local_world, &m->base.place.local_rank);
     const int color = m->base.place.local_rank / (int)own->shared_ranks;
@@ -566,7 +567,7 @@ static bool introduce(struct mpi_cluster *m, struct introduction *own, struct er
     (void)MPI_Comm_set_errhandler(m->group_comm, MPI_ERRORS_RETURN);
     int own_place;
     own->group = lowest_rank(m->group_comm, &ranks, &own_place);
-    if (!gather_as(m, "start", own, sizeof(*own), all, err))
+    if (!gather_as(m, "start", STREAM_START, own, sizeof(*own), all, err))
         return false;
     for (int q = 0; q < s->world; q++)
         if (all[q].shared_ranks != all[0].shared_ranks ||

@@ -75,15 +75,18 @@ static struct cluster *start_mpi(
     const struct launcher *launcher, double timeout_s, struct error *err) {
     mpi_opener *open = load_module(err);
     struct cluster *c = open ? open(timeout_s, err) : NULL;
-    const struct cluster_place *said = &launcher->place;
-    if (!c || !launcher->name || said->world < 0 ||
-        (said->rank == c->place.rank && said->world == c->place.world))
+    char of[24] = "";
+    if (!c || !launcher->name ||
+        (launcher->rank == c->place.rank &&
+            (launcher->world < 0 || launcher->world == c->place.world)))
         return c;
+    if (launcher->world > 0)
+        snprintf(of, sizeof(of), " of %d", launcher->world);
     /* Each process alone would do the whole job, in the same folder. */
     error_set(err, ERROR_CONFLICT,
-        "%s started this process as rank %d of %d, but the MPI library sees rank %d of %d: they do "
+        "%s started this process as rank %d%s, but the MPI library sees rank %d of %d: they do "
         "not belong together (srun needs --mpi=pmix; mpirun must be Open MPI's)",
-        launcher->name, said->rank, said->world, c->place.rank, c->place.world);
+        launcher->name, launcher->rank, of, c->place.rank, c->place.world);
     c->ops->end(c);
     return NULL;
 }
@@ -99,7 +102,7 @@ struct cluster *cluster_start(const char *kind, double timeout_s, struct error *
     }
     if (!launcher_read(launcher_environment, NULL, &launcher, err))
         return NULL;
-    if (is_auto && (!launcher.name || launcher.place.world == 1))
+    if (is_auto && (!launcher.name || launcher.world == 1))
         return cluster_alone(err);
     return start_mpi(&launcher, timeout_s, err);
 }

@@ -53,11 +53,15 @@ struct stream *streams_receive(
     return append(s, peer, tag, false, data, bytes);
 }
 
+static int bytes_of_piece(const struct stream *stream, int64_t piece) {
+    const int64_t left = stream->bytes - piece * stream->piece_bytes;
+    return (int)(left < stream->piece_bytes ? left : stream->piece_bytes);
+}
+
 static bool post(struct streams *s, struct stream *stream, struct error *err) {
     const int64_t piece = stream->posted, at = piece * stream->piece_bytes;
-    const int64_t left = stream->bytes - at;
     char *data = stream->data + (stream->is_ring ? piece % 2 * stream->piece_bytes : at);
-    const int bytes = (int)(left < stream->piece_bytes ? left : stream->piece_bytes);
+    const int bytes = bytes_of_piece(stream, piece);
     MPI_Request *request = &stream->requests[piece % STREAM_IN_FLIGHT];
     stream->posted++;
     if (stream->sends)
@@ -67,6 +71,21 @@ static bool post(struct streams *s, struct stream *stream, struct error *err) {
     return streams_check(s,
         MPI_Irecv(data, bytes, MPI_BYTE, stream->peer, stream->tag, MPI_COMM_WORLD, request),
         "receive", err);
+}
+
+/* Whether a message brought the whole piece. MPI itself refuses one that brings more. */
+static bool is_whole(
+    struct streams *s, const struct stream *stream, MPI_Status *status, struct error *err) {
+    const int expected = bytes_of_piece(stream, stream->done);
+    int bytes = 0;
+    if (!streams_check(s, MPI_Get_count(status, MPI_BYTE, &bytes), "count bytes", err))
+        return false;
+    if (bytes == expected)
+        return true;
+    s->is_broken = true;
+    return error_set(err, ERROR_PEER_LOST,
+        "%s: rank %d on %s sent %d bytes, not %d: it makes another call", s->call, stream->peer,
+        s->hosts[stream->peer], bytes, expected);
 }
 
 /* Posts what may be posted and collects what is done. */
@@ -79,11 +98,14 @@ static bool move(struct streams *s, struct stream *stream, bool *moved, struct e
             return true;
         int is_done = 0;
         MPI_Request *request = &stream->requests[stream->done % STREAM_IN_FLIGHT];
-        const int result = MPI_Test(request, &is_done, MPI_STATUS_IGNORE);
+        MPI_Status status;
+        const int result = MPI_Test(request, &is_done, &status);
         if (!streams_check(s, result, stream->sends ? "send" : "receive", err))
             return false;
         if (!is_done)
             return true;
+        if (!stream->sends && !is_whole(s, stream, &status, err))
+            return false;
         stream->done++;
         *moved = true;
     }

@@ -23,7 +23,11 @@
 /* MPI keeps the order of messages with the same tag between two ranks. Each kind of call has its
  * own, so that ranks in different calls wait for each other in vain instead of mixing up bytes. */
 enum stream_tag {
-    STREAM_GATHER = 1,
+    STREAM_START = 1,
+    STREAM_END,
+    STREAM_GATHER,
+    STREAM_OPEN, /* a window */
+    STREAM_CLOSE,
     STREAM_BROADCAST,
     STREAM_ARRIVE, /* of ranks that share memory: my window may be read */
     STREAM_HELD,   /* what I receive for the others is in my window */
@@ -73,7 +77,7 @@ struct stream *streams_receive(
 void stream_cut(struct stream *stream, int64_t piece_bytes);
 
 /* Moves all streams of the list until each has done what it needs. ERROR_TIMEOUT names the ranks
- * that are missing. */
+ * that are missing. ERROR_PEER_LOST if a rank sends another number of bytes. */
 bool streams_wait(struct streams *s, struct error *err) __attribute__((warn_unused_result));
 
 /* Sends a beat to every other rank, if its last one has left. */

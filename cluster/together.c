@@ -98,7 +98,7 @@ void cluster_fail(const struct cluster *c, const struct error *err) {
     if (c)
         place = c->place;
     else if (launcher_read(launcher_environment, NULL, &launcher, NULL) && launcher.name)
-        place = launcher.place;
+        place = (struct cluster_place){ .rank = launcher.rank, .world = launcher.world };
     log_error("rank %d of %d on %s: %s; ending with status %d: start the job again", place.rank,
         place.world, host, err->message, CLUSTER_EXIT_AGAIN);
     _exit(CLUSTER_EXIT_AGAIN);

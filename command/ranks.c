@@ -1,6 +1,7 @@
 #include "command/ranks.h"
 
 #include "base/log.h"
+#include "base/sha256.h"
 #include "kernels/tuner_cache.h"
 
 #include <omp.h>
@@ -30,7 +31,9 @@ bool ranks_start(const char *kind, double timeout_s, struct ranks *out, struct e
     if (place->rank > 0)
         log_set_level(LOG_LEVEL_WARNING);
     log_set_rank(place->rank);
-    return agreement_create(out->cluster, &out->agreement, err);
+    /* First of all: what the ranks tell each other may differ between versions. */
+    return cluster_compare(out->cluster, "the version of latentd", LATENTD_VERSION, err) &&
+           agreement_create(out->cluster, &out->agreement, err);
 }
 
 void ranks_end(struct ranks *ranks, const struct error *err) {
@@ -49,17 +52,25 @@ void ranks_choose_device(const struct ranks *ranks, struct device_choice *device
 
 /* --- what they compute with --- */
 
-/* Writes the kernels that were measured on this chip, on which the bits depend. */
+/* Writes the digest of the kernels that were chosen by measurements on this chip, on which the bits
+ * depend. The list itself may be longer than what can be compared. */
 static void write_tuned(FILE *to, const struct kernels *kernels) {
-    char identity[TUNER_IDENTITY_BYTES], path[4096];
+    char identity[TUNER_IDENTITY_BYTES], path[4096], text[DIGEST_TEXT_BYTES];
     struct tuner_cache cache;
+    struct sha256 sha;
+    sha256_begin(&sha);
     kernels->tuner->identity(identity);
     fprintf(to, "%s; ", identity);
     tuner_cache_init(&cache, identity);
     if (tuner_cache_path(identity, path, sizeof(path)))
         tuner_cache_load(&cache, path);
-    for (int i = 0; i < cache.count; i++)
-        fprintf(to, "%s: %s; ", cache.entries[i].key, cache.entries[i].name);
+    for (int i = 0; i < cache.count; i++) {
+        sha256_add_text(&sha, cache.entries[i].key);
+        sha256_add_text(&sha, cache.entries[i].name);
+    }
+    const struct digest digest = sha256_end(&sha);
+    digest_to_text(&digest, text);
+    fprintf(to, "%d choices of the tuner, digest %.16s; ", cache.count, text);
     tuner_cache_finish(&cache);
 }
 
@@ -80,6 +91,28 @@ static void write_device(FILE *to, const struct kernels *kernels) {
         write_tuned(to, kernels);
 }
 
+/* Counts the ranks that compute on this one's device. GPUs are told apart by their bus, as the
+ * environment may give each rank another GPU as number 0. */
+static bool count_sharers(struct ranks *ranks, const struct kernels *kernels, struct error *err) {
+    struct device {
+        int32_t node;
+        char bus_id[32];
+    } own = { .node = ranks->cluster->place.node }, all[CLUSTER_RANKS_MAX];
+    struct device_figures figures;
+    const bool apart = kernels->device != DEVICE_CPU && kernels->figures;
+    const bool ok = !apart || kernels->figures(&figures, err);
+    if (!agreement_meet(ranks->agreement, ok, err))
+        return false;
+    if (apart)
+        snprintf(own.bus_id, sizeof(own.bus_id), "%s", figures.bus_id);
+    if (!ranks->cluster->ops->gather(ranks->cluster, &own, sizeof(own), all, err))
+        return agreement_lose(ranks->agreement);
+    ranks->device_ranks = 0;
+    for (int rank = 0; rank < ranks->cluster->place.world; rank++)
+        ranks->device_ranks += memcmp(&own, &all[rank], sizeof(own)) == 0;
+    return true;
+}
+
 bool ranks_compute_alike(struct ranks *ranks, const struct kernels *kernels, struct error *err) {
     char *text = NULL;
     size_t size = 0;
@@ -91,9 +124,8 @@ bool ranks_compute_alike(struct ranks *ranks, const struct kernels *kernels, str
     const bool ok = (to && fclose(to) == 0) ||
                     error_set(err, ERROR_NO_MEMORY, "no memory to describe a device");
     const bool alike = agreement_meet(ranks->agreement, ok, err) &&
-                       agreement_compare(
-                           ranks->agreement, "the version of latentd", LATENTD_VERSION, err) &&
-                       agreement_compare(ranks->agreement, "the device", text, err);
+                       agreement_compare(ranks->agreement, "the device", text, err) &&
+                       count_sharers(ranks, kernels, err);
     free(text);
     return alike;
 }

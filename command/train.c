@@ -83,8 +83,9 @@ static const struct option_spec table[] = {
         "whether this process is one of several that work on the job\n"
         "[auto: if mpirun or srun started several]",
         .to = OPTION_TO_TEXT(struct train_run, cluster) },
-    { "cluster-timeout", 0, "SECONDS", "how long processes wait for one that is late [600]",
-        .to = OPTION_TO_INT(struct train_run, cluster_timeout_s, 1, 86400) },
+    { "cluster-timeout", 0, "SECONDS",
+        "how long processes wait for one that is late, from 10 [600]",
+        .to = OPTION_TO_INT(struct train_run, cluster_timeout_s, 10, 86400) },
     OPTION_TOKENIZER_ROW(struct train_run, tokenizer_dir),
     { "quiet", 'q', NULL, "print only warnings and errors",
         .to = OPTION_TO_FLAG(struct train_run, quiet) },
@@ -361,6 +362,7 @@ static bool train(struct train_run *run, struct error *err) {
         .cache_max_bytes = run->cache_max_bytes,
         .ranks = run->ranks.agreement,
         .multiplied_by = run->multiplied_by,
+        .device_ranks = run->ranks.device_ranks,
         .stepped = on_step,
         .validated = on_validated,
         .user = run,
@@ -372,7 +374,6 @@ static bool train(struct train_run *run, struct error *err) {
     free(cache);
     if (!ok)
         return false;
-    catch_signals(run);
     progress_init(&run->progress, run->quiet, true);
     ok = work(run, training, err);
     progress_finish(&run->progress);
@@ -407,8 +408,11 @@ int train_main(int argc, char **argv) {
     if (run.quiet)
         log_set_level(LOG_LEVEL_WARNING);
     bool ok = ranks_start(run.cluster, run.cluster_timeout_s, &run.ranks, &err);
-    const bool first = agreement_is_first(run.ranks.agreement);
+    const bool first = !run.ranks.cluster || run.ranks.cluster->place.rank == 0;
+    if (!ok && (err.code == ERROR_TIMEOUT || err.code == ERROR_PEER_LOST))
+        cluster_fail(run.ranks.cluster, &err);
     if (ok) {
+        catch_signals(&run); /* from here on a rank that ends alone leaves the others waiting */
         run.quiet = run.quiet || !first;
         ok = settle_config(&run, read_config(&run, &err), &err) && train(&run, &err);
     }

@@ -163,6 +163,16 @@ void available_read(const char *root, struct available *out) {
     consider_rlimit(out, root, RLIMIT_DATA, "RLIMIT_DATA", "VmData");
 }
 
+void available_share(struct available *a, int ranks) {
+    char why[AVAILABLE_WHY_BYTES];
+    if (ranks <= 1 || a->bytes == SIZE_MAX)
+        return;
+    snprintf(why, sizeof(why), "of %zu MiB shared by %d ranks%s%.130s", a->bytes >> 20, ranks,
+        *a->why ? "; " : "", a->why);
+    memcpy(a->why, why, sizeof(why));
+    a->bytes /= (size_t)ranks;
+}
+
 bool available_headroom(size_t bytes, const char *what, struct error *err) {
     void *tried = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (tried != MAP_FAILED) {

@@ -25,6 +25,10 @@ struct available {
 /* Reads the limits. `root` is put before /proc and /sys; only tests pass anything but "". */
 void available_read(const char *root, struct available *out);
 
+/* Leaves one of `ranks` processes its even share of memory that all of them are about to take. They
+ * must have read it before any of them takes it. 0 and 1 change nothing. */
+void available_share(struct available *a, int ranks);
+
 /* Checks that the system can map `bytes` more, by mapping and unmapping that many. Call it before
  * code that crashes when it gets no memory, such as a library that does not check its allocations.
  * On refusal returns false with ERROR_NO_MEMORY and the numbers. `what` names the purpose in the

@@ -295,6 +295,7 @@ struct recorder {
 /* What a device reports about itself. */
 struct device_figures {
     char name[64];                          /* the chip's */
+    char bus_id[32];                        /* where it is in this machine */
     int driver_version, runtime_version;    /* 1000 major + 10 minor */
     int64_t memory_total, memory_free;      /* bytes, all processes */
     int64_t weight_bytes, activation_bytes; /* this process */

@@ -100,9 +100,9 @@ static bool create_parameters(struct trainer *t, struct error *err) {
         m->text_encoder_source };
     if (t->config->method == TRAIN_LORA)
         return products_create(m->kernels, t->config, &unet, text ? &encoder : NULL, &t->generator,
-            &t->parameters, err);
+            t->options.room, &t->parameters, err);
     return parameters_create_full(
-        m->kernels, t->config, &unet, text ? &encoder : NULL, &t->parameters, err);
+        m->kernels, t->config, &unet, text ? &encoder : NULL, t->options.room, &t->parameters, err);
 }
 
 /* Allocates the average, which starts as a copy of the values. */
@@ -292,6 +292,7 @@ bool trainer_create(
     if (!t)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
     t->options = *options;
+    t->multiplied_by = options->multiplied_by;
     t->config = options->config;
     if (make_all(t, err)) {
         *out = t;

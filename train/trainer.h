@@ -56,6 +56,9 @@ struct trainer_options {
      * ranks at the job's first start, with data_parallel "multiply". It is saved with the job. 0
      * stands for 1. */
     int64_t multiplied_by;
+    /* Borrowed for trainer_create: the device's memory that the job may take, of which ranks have
+     * their share. NULL: what the device has left. */
+    const struct available *room;
     const char
         *cache; /* borrowed: folder for encoded pictures and captions (train/examples/cache.h) */
     /* Loads dropped weights again, within a piece. Called if the cache loses an entry that is

@@ -43,6 +43,9 @@ struct trainer {
 
     enum trainer_phase phase;
     int64_t steps, step; /* optimizer steps: total, and done */
+    /* options.multiplied_by, or if that says nothing, the number of the checkpoint that the job
+     * went on from. */
+    int64_t multiplied_by;
     int64_t epoch, batch, batches;
     struct order order; /* of this epoch */
     struct resume_point resume_point;

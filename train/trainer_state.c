@@ -52,8 +52,8 @@ static json_t *numbers_of(const struct trainer *t) {
         "has_cached", (int)r->generator.has_cached, "cached", bits_of(r->generator.cached),
         "loss_scale", bits_of(t->scaler.scale), "good_steps", (json_int_t)t->scaler.good_steps,
         "forgiven", t->scaler.forgiven, "config", train_config_to_json(t->config));
-    if (numbers && t->options.multiplied_by > 1)
-        json_object_set_new(numbers, MULTIPLIED_BY, json_integer(t->options.multiplied_by));
+    if (numbers && t->multiplied_by > 1)
+        json_object_set_new(numbers, MULTIPLIED_BY, json_integer(t->multiplied_by));
     return numbers;
 }
 
@@ -127,6 +127,10 @@ static bool go_on(struct trainer *t, struct noise_generator *generator, const st
         return false;
     generator->has_cached = json_is_true(json_object_get(n, "has_cached"));
     generator->cached = double_of(integer_of(n, "cached"));
+    /* A job that is resumed with the product in its configuration ("share") says nothing of the
+     * factor. It must stay with the job, which may be resumed with "multiply" again. */
+    if (t->options.multiplied_by <= 1)
+        t->multiplied_by = integer_of(n, MULTIPLIED_BY);
     t->step = integer_of(n, "step");
     t->optimizer.steps = integer_of(n, "optimizer_steps");
     t->scaler.scale = double_of(integer_of(n, "loss_scale"));

@@ -38,7 +38,7 @@ struct training_job {
     struct weights unet_source, text_encoder_source; /* valid until the trainer exists */
     struct digest text_encoder_weights, vae_weights;
     bool vae_dropped, text_encoder_dropped; /* the encoders' weights are freed */
-    struct digest unet_weights; /* only with ranks, which compare it */
+    struct digest unet_weights;             /* only with ranks, which compare it */
     struct noise_schedule noise;
     struct class_pictures *class_pictures; /* NULL unless class pictures are being drawn */
     bool loaded;                           /* all models are loaded */
@@ -102,15 +102,17 @@ bool training_job_load_encoders(void *user, struct error *err) __attribute__((wa
 bool training_job_save_model(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
-/* memory.c: checks the memory for the models before they are loaded. Checks the memory for training
- * once the trainer has planned it, before the trainer uses most of it. ERROR_NO_MEMORY says how
- * much is needed and how much is available. */
+/* memory.c: checks the memory for the models before they are loaded; call it on all ranks. Checks
+ * the memory for training once the trainer has planned it, before the trainer uses most of it.
+ * ERROR_NO_MEMORY says how much is needed and how much is available. */
 bool training_job_models_fit(const struct training_job *t, const struct checkpoint *c,
     enum dtype dtype, struct error *err) __attribute__((warn_unused_result));
-struct training_room { /* memory available before the trainer was made */
+struct training_room { /* memory for this process before the trainer is made */
     struct available device, host;
 };
-void training_room_read(const struct kernels *kernels, struct training_room *out);
+/* Call it on all ranks. */
+bool training_room_read(const struct training_job *t, struct training_room *out, struct error *err)
+    __attribute__((warn_unused_result));
 bool training_job_training_fits(const struct training_job *t, const struct training_room *room,
     struct error *err) __attribute__((warn_unused_result));
 

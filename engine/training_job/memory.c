@@ -33,9 +33,11 @@ bool training_job_models_fit(
     struct available left;
     char parts[160];
     t->options.kernels->memory->available(&left);
+    available_share(&left, t->options.device_ranks);
     snprintf(parts, sizeof(parts), "models of its own as %s %zu, the VAE %zu", dtype_name(dtype),
         mebibytes(models), mebibytes(vae));
-    return fits(models + vae, &left, parts, err);
+    /* No rank loads before all have read how much there is. */
+    return agreement_meet(t->options.ranks, fits(models + vae, &left, parts, err), err);
 }
 
 /* Returns the memory for pictures that are decoded ahead of encoding. */
@@ -79,7 +81,12 @@ bool training_job_training_fits(
     return !apart || fits(device, &room->device, parts, err);
 }
 
-void training_room_read(const struct kernels *kernels, struct training_room *out) {
-    kernels->memory->available(&out->device);
+bool training_room_read(
+    const struct training_job *t, struct training_room *out, struct error *err) {
+    t->options.kernels->memory->available(&out->device);
     available_read("", &out->host);
+    available_share(&out->device, t->options.device_ranks);
+    available_share(&out->host, agreement_host_ranks(t->options.ranks));
+    /* No rank takes memory before all have read how much there is. */
+    return agreement_meet(t->options.ranks, true, err);
 }

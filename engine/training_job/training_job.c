@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/text/json.h"
 #include "engine/request/defaults.h"
 #include "engine/training_job/folder.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- the folder --- */
 
@@ -21,8 +23,6 @@ static bool write_json(const char *folder, const char *name, json_t *json, struc
     return ok;
 }
 
-/* Chooses the path of the result. A full fine-tune is saved as a folder or a single file, like its
- * base checkpoint. */
 /* Makes the folder and writes what the job is. */
 static bool write_heads(struct training_job *t, struct error *err) {
     const struct training_job_options *o = &t->options;
@@ -32,6 +32,39 @@ static bool write_heads(struct training_job *t, struct error *err) {
                write_json(o->folder, "dataset.json", dataset_report(t->dataset), err));
 }
 
+/* Checks that all ranks see the same folder: each looks for an empty file with a random name, which
+ * rank 0 makes. Otherwise only a later start would notice that some have no checkpoints. */
+static bool folder_is_shared(struct training_job *t, struct error *err) {
+    struct agreement *ranks = t->options.ranks;
+    char name[48] = ".ranks-";
+    const size_t stem = strlen(name);
+    if (!ranks)
+        return true;
+    char *path = NULL;
+    bool ok = !training_job_is_first(t) || random_text(name + stem, 16, err);
+    if (!agreement_meet(ranks, ok, err) || !agreement_take_first(ranks, name, sizeof(name), err))
+        return false;
+    path = file_join(t->options.folder, name);
+    ok = path || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    if (ok && training_job_is_first(t))
+        ok = file_write(path, NULL, 0, err);
+    if (agreement_meet(ranks, ok, err)) {
+        ok = file_exists(path) ||
+             error_set(err, ERROR_CONFLICT,
+                 "%s is not the folder that rank 0 writes to; all ranks must share it",
+                 t->options.folder);
+        ok = agreement_meet(ranks, ok, err);
+    } else {
+        ok = false;
+    }
+    if (path && training_job_is_first(t))
+        (void)unlink(path);
+    free(path);
+    return ok;
+}
+
+/* Chooses the path of the result. A full fine-tune is saved as a folder or a single file, like its
+ * base checkpoint. */
 static bool name_result(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const bool is_folder = file_is_folder(t->options.model_path);
@@ -69,7 +102,8 @@ bool training_job_open(
         error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
     const bool first = training_job_is_first(t);
     if (copied && (!first || cache_trim(options->cache, options->cache_max_bytes, err)) &&
-        training_job_open_dataset(t, err) && name_result(t, err) && write_heads(t, err)) {
+        training_job_open_dataset(t, err) && name_result(t, err) && write_heads(t, err) &&
+        folder_is_shared(t, err)) {
         *out = t;
         return true;
     }
@@ -166,6 +200,9 @@ static bool is_wanted(void *user) {
 }
 
 static bool create_trainer(struct training_job *t, struct error *err) {
+    struct training_room room;
+    if (!training_room_read(t, &room, err))
+        return false;
     const struct trainer_options options = {
         .config = t->options.config,
         .source = &t->source,
@@ -175,14 +212,13 @@ static bool create_trainer(struct training_job *t, struct error *err) {
             &t->text_encoder_source },
         .ranks = t->options.ranks,
         .multiplied_by = t->options.multiplied_by,
+        .room = &room.device,
         .cache = t->options.cache,
         .load_encoders = training_job_load_encoders,
         .is_wanted = is_wanted,
         .stepped = training_job_stepped,
         .user = t,
     };
-    struct training_room room;
-    training_room_read(t->options.kernels, &room);
     return trainer_create(&options, &t->trainer, err) && training_job_training_fits(t, &room, err);
 }
 
@@ -210,12 +246,11 @@ static void warn_of_all_targets(struct training_job *t) {
             text_encoder_weights(t->text_encoder), &c->text_encoder_target_modules);
 }
 
-/* Compares the steps that the ranks resume at. They differ if the job's folder is not shared. */
+/* Compares the steps that the ranks resume at. */
 static bool resumed_alike(struct training_job *t, struct error *err) {
     char text[32];
     snprintf(text, sizeof(text), "%lld", (long long)trainer_step(t->trainer));
-    return agreement_compare(
-        t->options.ranks, "the step to resume at, in the folder that all must share", text, err);
+    return agreement_compare(t->options.ranks, "the step to resume at", text, err);
 }
 
 /* Creates the trainer, which plans its memory, and resumes from a checkpoint if there is one. */

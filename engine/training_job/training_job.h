@@ -46,6 +46,7 @@ struct training_job_options {
     enum dtype dtype;
     struct agreement *ranks; /* borrowed; NULL: one process works on the job */
     int64_t multiplied_by;   /* see struct trainer_options */
+    int device_ranks;        /* how many of them share this one's device; 0 stands for 1 */
     /* Called after each step. May be NULL. */
     void (*stepped)(void *user, const struct train_record *record, int64_t steps);
     /* Called after a checkpoint was written. Older checkpoints may have been removed. May be

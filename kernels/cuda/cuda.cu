@@ -15,6 +15,7 @@ static bool figures(struct device_figures *out, struct error *err) {
     if (!cuda_enter(err) || !cuda_ok(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo", err))
         return false;
     snprintf(out->name, sizeof(out->name), "%s", p->name);
+    snprintf(out->bus_id, sizeof(out->bus_id), "%s", p->bus_id);
     out->driver_version = p->driver_version;
     out->runtime_version = p->runtime_version;
     out->memory_total = (int64_t)total;

@@ -4,7 +4,7 @@
  * huge: the same of arrays of more than 2^31 bytes.
  * The other scenes go wrong on purpose; ranks.py starts them and looks at how they end:
  * late CALL RANK, idle CALL, differ RANK, long-text RANK, busy SECONDS, busy-forever, no-room,
- * unlike-sizes. */
+ * unlike-sizes, mixed CALL. */
 #include "cluster/cluster.h"
 #include "cluster/plan.h"
 #include "tests/check.h"
@@ -347,6 +347,20 @@ static int unlike_sizes(void) {
     return check_done();
 }
 
+/* Rank 0 makes another call than the others, whose messages have the same size ("open_window"), or
+ * the same call with more bytes. It waits before it ends, so that all have their say. */
+static int mixed(const char *name) {
+    struct error err = { 0 };
+    char own[64] = "", all[64 * CLUSTER_RANKS_MAX];
+    const bool first = c->place.rank == 0;
+    CHECK(
+        !(first ? call(name, &err) : c->ops->gather(c, own, 16, all, &err)), "%s went well", name);
+    printf("rank %d got %s: %s\n", c->place.rank, error_code_name(err.code), err.message);
+    fflush(stdout);
+    sleep(2);
+    cluster_fail(c, &err);
+}
+
 static int play(const char *scene, const char *a, const char *b) {
     return strcmp(scene, "exact") == 0          ? exact()
            : strcmp(scene, "huge") == 0         ? huge()
@@ -358,6 +372,7 @@ static int play(const char *scene, const char *a, const char *b) {
            : strcmp(scene, "busy-forever") == 0 ? busy_forever()
            : strcmp(scene, "no-room") == 0      ? no_room()
            : strcmp(scene, "unlike-sizes") == 0 ? unlike_sizes()
+           : strcmp(scene, "mixed") == 0        ? mixed(a)
                                                 : 2;
 }
 

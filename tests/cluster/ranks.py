@@ -146,6 +146,20 @@ def unlike_ranks_are_named():
     check(r.returncode == 0 and len(got(r)) == 2, f"{r.returncode} {r.stdout}{r.stderr}")
 
 
+def ranks_in_different_calls_do_not_mix_up_bytes():
+    """Rank 0 opens a window, for which it sends 16 bytes, or gathers 64 bytes; the others gather 16 bytes."""
+    r = run(3, 3, "mixed", "open_window")
+    said = got(r)
+    check(r.returncode == 75 and sorted(said) == [0, 1, 2] and all(code == "timeout" for s in said.values() for code, _ in s),
+          f"{r.returncode} {said} {r.stdout}{r.stderr}")
+    print(said.get(0))
+    r = run(3, 3, "mixed", "gather")
+    said = got(r)
+    check(r.returncode == 75 and 0 in said and said[0][0][0] == "peer_lost" and
+          "sent 16 bytes, not 64: it makes another call" in said[0][0][1], f"{r.returncode} {said} {r.stdout}{r.stderr}")
+    print(said.get(0))
+
+
 def a_window_without_room_is_refused_by_all():
     for more in ({}, {"LATENTD_CLUSTER_SHARED_RANKS": "1"}):
         r = run(3, 60, "no-room", **more)
@@ -169,6 +183,11 @@ def without_the_launcher():
                        env=environment(module, PMI_RANK="1", PMI_SIZE="3"))
     check(r.returncode == 1 and "rank 1 of 3, but the MPI library sees rank 0 of 1" in r.stderr,
           f"{r.returncode} {r.stdout} {r.stderr}")
+    print(r.stderr.strip())
+    r = subprocess.run([program, "auto", "60", "exact"], capture_output=True, text=True, check=False,
+                       stdin=subprocess.DEVNULL, env=environment(module, PMIX_RANK="1"))
+    check(r.returncode == 1 and "rank 1, but the MPI library sees rank 0 of 1" in r.stderr,
+          f"PMIx without MPI: {r.returncode} {r.stdout} {r.stderr}")
     print(r.stderr.strip())
     r = subprocess.run([program, "mpi", "60", "exact"], capture_output=True, text=True, check=False,
                        stdin=subprocess.DEVNULL, env=environment(module))
@@ -194,6 +213,7 @@ a_killed_rank_ends_all()
 a_stopped_rank_is_late()
 a_busy_rank_is_waited_for()
 unlike_ranks_are_named()
+ranks_in_different_calls_do_not_mix_up_bytes()
 a_window_without_room_is_refused_by_all()
 settings_are_checked()
 without_the_launcher()

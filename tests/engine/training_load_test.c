@@ -31,6 +31,14 @@ static void must(bool ok, const struct error *err) {
 
 /* --- jobs --- */
 
+/* What jobs find left on their device, shared by so many ranks; 0: what there is. */
+static size_t left_bytes;
+static int device_ranks;
+
+static void say_left(struct available *out) {
+    *out = (struct available){ left_bytes, "as a test says" };
+}
+
 /* A callback that is called between the pieces of a load. It can make the load wait at the piece
  * stop_at, and cancel it at the piece end_at. */
 struct pieces {
@@ -55,6 +63,8 @@ static bool between(void *user) {
 
 struct rig {
     struct pipeline_info info;
+    struct kernels kernels;
+    struct device_memory memory;
     struct train_config config;
     struct pieces pieces;
     struct training_job *job;
@@ -81,8 +91,14 @@ static void open_job(
     must(mkdtemp(rig->folder), &(struct error){ .message = "no temporary folder" });
     snprintf(rig->cache, sizeof(rig->cache), "%s/cache", rig->folder);
     pipeline_get_info(pipeline, &rig->info);
+    rig->kernels = *rig->info.kernels;
+    rig->memory = *rig->kernels.memory;
+    rig->kernels.memory = &rig->memory;
+    if (left_bytes)
+        rig->memory.available = say_left;
     const struct training_job_options options = {
-        .kernels = rig->info.kernels,
+        .kernels = left_bytes ? &rig->kernels : rig->info.kernels,
+        .device_ranks = device_ranks,
         .model_path = checkpoint,
         .config = &rig->config,
         .dataset = pictures,
@@ -279,6 +295,32 @@ static void what_does_not_fit_is_refused(struct pipeline *pipeline) {
     close_job(&rig);
 }
 
+static bool loads(struct pipeline *pipeline, size_t bytes, int ranks, struct error *err) {
+    struct rig rig;
+    left_bytes = bytes;
+    device_ranks = ranks;
+    open_job(&rig, pipeline, SMALL, false);
+    const bool ok = training_job_load(rig.job, err);
+    close_job(&rig);
+    left_bytes = 0;
+    device_ranks = 0;
+    return ok;
+}
+
+/* Ranks on one device that is large enough for one of them. */
+static void ranks_do_not_count_the_same_memory_twice(struct pipeline *pipeline) {
+    struct error err = { 0 };
+    size_t needed = 0;
+    CHECK(!loads(pipeline, 1, 1, &err), "loaded into 1 byte");
+    CHECK(sscanf(err.message, "the job takes %zu MiB", &needed) == 1 && needed > 1, "%s",
+        err.message);
+    CHECK(loads(pipeline, needed << 20, 1, &err), "%s", err.message);
+    CHECK(!loads(pipeline, needed << 20, 2, &err) && err.code == ERROR_NO_MEMORY, "2 ranks fit");
+    CHECK_CONTAINS(err.message, "MiB shared by 2 ranks; as a test says");
+    printf("%s\n", err.message);
+    CHECK(loads(pipeline, needed << 21, 2, &err), "%s", err.message);
+}
+
 int main(int argc, char **argv) {
     struct error err = { 0 };
     size_t size;
@@ -296,6 +338,7 @@ int main(int argc, char **argv) {
     the_engines_models_are_borrowed(pipeline);
     it_can_be_wanted_back(pipeline);
     what_the_cache_loses_is_encoded_again(pipeline);
+    ranks_do_not_count_the_same_memory_twice(pipeline);
     if (argc == 4)
         what_does_not_fit_is_refused(pipeline);
     free(pixels);

@@ -134,6 +134,20 @@ static void ten_mib(struct available *out) {
     *out = (struct available){ 10 * MIB, "as a test says" };
 }
 
+static void ranks_share(void) {
+    struct available a;
+    ten_mib(&a);
+    available_share(&a, 1);
+    available_share(&a, 0);
+    CHECK(a.bytes == 10 * MIB && strcmp(a.why, "as a test says") == 0, "%zu: %s", a.bytes, a.why);
+    available_share(&a, 4);
+    CHECK(a.bytes == 10 * MIB / 4, "%zu bytes", a.bytes);
+    CHECK_STRING(a.why, "of 10 MiB shared by 4 ranks; as a test says");
+    a = (struct available){ .bytes = SIZE_MAX };
+    available_share(&a, 2);
+    CHECK(a.bytes == SIZE_MAX && !*a.why, "no limit: %zu, %s", a.bytes, a.why);
+}
+
 static void an_arena_asks_first(void) {
     struct error err = { 0 };
     struct device_memory memory = host_memory;
@@ -161,6 +175,7 @@ int main(void) {
     version_1();
     own_limits();
     headroom();
+    ranks_share();
     an_arena_asks_first();
     char command[sizeof(root) + 64];
     snprintf(command, sizeof(command), "rm -rf '%s'", root);

@@ -39,8 +39,8 @@ static struct parameters *create(struct small_job *job) {
     const struct weights source = rule_weights(&job->source, kernels_reference(), DTYPE_F32);
     const struct trained_model unet = { unet_weights(job->unet), &source };
     noise_init(&job->generator, RNG_CPU, 11);
-    CHECK(
-        products_create(kernels_reference(), &job->config, &unet, NULL, &job->generator, &p, &err),
+    CHECK(products_create(
+              kernels_reference(), &job->config, &unet, NULL, &job->generator, NULL, &p, &err),
         "%s", err.message);
     for (int64_t i = 0; i < p->floats; i++)
         p->values[i] += (float)(0.05 * sin(0.7 * (double)i));

@@ -97,10 +97,13 @@ struct trained_model {
     const struct weight_list *list; /* training writes to its weights */
     const struct weights *source;   /* files of the model; borrowed for the call */
 };
-/* Makes the parameters of a full fine-tune. `text_encoder` is NULL unless it is trained. */
+/* Makes the parameters of a full fine-tune. `text_encoder` is NULL unless it is trained. `room` is
+ * the device's memory that the job may take; NULL: what the device has left now. ERROR_NO_MEMORY if
+ * that is too little. */
 bool parameters_create_full(const struct kernels *kernels, const struct train_config *config,
     const struct trained_model *unet, const struct trained_model *text_encoder,
-    struct parameters **out, struct error *err) __attribute__((warn_unused_result));
+    const struct available *room, struct parameters **out, struct error *err)
+    __attribute__((warn_unused_result));
 void parameters_destroy(struct parameters *parameters); /* NULL is fine */
 
 /* For products.c: parameters that have only `modules`, the target layers in peft's order, and
@@ -110,7 +113,8 @@ bool parameters_find_targets(const struct kernels *kernels, const struct train_c
     struct error *err) __attribute__((warn_unused_result));
 bool parameters_create_weights(const struct kernels *kernels, const struct train_config *config,
     const struct trained_model *unet, const struct trained_model *text_encoder,
-    struct parameters **out, struct error *err) __attribute__((warn_unused_result));
+    const struct available *room, struct parameters **out, struct error *err)
+    __attribute__((warn_unused_result));
 /* Draws a target's down factor in torch's order, [rank][k][taps]. */
 void parameters_draw_down(const struct train_config *config, const struct named_weight *target,
     struct noise_generator *generator, float *out);

@@ -263,14 +263,17 @@ static bool keeps_values(const struct kernels *kernels, const struct weights *so
  * `stepped` for the optimizer's states and the average, else for the copies in host memory that
  * products.c makes. */
 static bool check_memory(const struct parameters *p, const struct train_config *config, bool keeps,
-    bool stepped, struct error *err) {
+    bool stepped, const struct available *room, struct error *err) {
     const size_t floats = (size_t)p->floats * (keeps ? 2 : 1) + (size_t)p->work_floats;
     const bool on_host = p->kernels->device == DEVICE_CPU;
     const size_t copies = !on_host ? 0 : !stepped ? 2 : config->use_ema ? 1 : 0;
     const size_t bytes = (floats + copies * (size_t)p->floats) * sizeof(float) +
                          (stepped ? optimizer_measure(config, p) : 0);
     struct available left;
-    p->kernels->memory->available(&left);
+    if (room)
+        left = *room;
+    else
+        p->kernels->memory->available(&left);
     return bytes <= left.bytes ||
            error_set(err, ERROR_NO_MEMORY,
                "to train all %lld numbers takes %zu MiB beside the model, and %zu MiB are "
@@ -279,14 +282,14 @@ static bool check_memory(const struct parameters *p, const struct train_config *
 }
 
 static bool take_memory(struct parameters *p, const struct train_config *config, bool keeps,
-    bool stepped, struct error *err) {
+    bool stepped, const struct available *room, struct error *err) {
     const struct device_memory *memory = p->kernels->memory;
     const size_t bytes = (size_t)p->floats * sizeof(float);
     for (size_t i = 0; !keeps && i < p->weight_count; i++) {
         const int64_t floats = p->weights[i].floats[0] + p->weights[i].floats[1];
         p->work_floats = floats > p->work_floats ? floats : p->work_floats;
     }
-    return check_memory(p, config, keeps, stepped, err) &&
+    return check_memory(p, config, keeps, stepped, room, err) &&
            memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->gradients, err) &&
            parameters_clear_gradients(p, err) &&
            (keeps ? memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->values, err)
@@ -296,7 +299,7 @@ static bool take_memory(struct parameters *p, const struct train_config *config,
 
 static bool create(const struct kernels *kernels, const struct train_config *config,
     const struct trained_model *unet, const struct trained_model *text_encoder, bool stepped,
-    struct parameters **out, struct error *err) {
+    const struct available *room, struct parameters **out, struct error *err) {
     *out = NULL;
     struct parameters *p = calloc(1, sizeof(*p));
     if (!p)
@@ -304,7 +307,7 @@ static bool create(const struct kernels *kernels, const struct train_config *con
     p->kernels = kernels;
     const bool keeps = keeps_values(kernels, unet->source);
     bool ok = lay_out(p, config, unet->list, text_encoder ? text_encoder->list : NULL, err) &&
-              take_memory(p, config, keeps, stepped, err);
+              take_memory(p, config, keeps, stepped, room, err);
     for (size_t i = 0; ok && keeps && i < p->tensor_count; i++) {
         const struct trained_tensor *t = &p->tensors[i];
         ok = read_source(
@@ -320,12 +323,12 @@ static bool create(const struct kernels *kernels, const struct train_config *con
 
 bool parameters_create_full(const struct kernels *kernels, const struct train_config *config,
     const struct trained_model *unet, const struct trained_model *text_encoder,
-    struct parameters **out, struct error *err) {
-    return create(kernels, config, unet, text_encoder, true, out, err);
+    const struct available *room, struct parameters **out, struct error *err) {
+    return create(kernels, config, unet, text_encoder, true, room, out, err);
 }
 
 bool parameters_create_weights(const struct kernels *kernels, const struct train_config *config,
     const struct trained_model *unet, const struct trained_model *text_encoder,
-    struct parameters **out, struct error *err) {
-    return create(kernels, config, unet, text_encoder, false, out, err);
+    const struct available *room, struct parameters **out, struct error *err) {
+    return create(kernels, config, unet, text_encoder, false, room, out, err);
 }

@@ -111,15 +111,16 @@ static size_t tensor_of(const struct parameters *whole, const struct product_mod
 /* Creates the weights as parameters of their own, with the untouched weights in host memory. */
 static bool make_whole(const struct kernels *kernels, const struct train_config *config,
     const struct parameters *targets, const struct trained_model *unet,
-    const struct trained_model *text_encoder, struct products *s, struct error *err) {
+    const struct trained_model *text_encoder, const struct available *room, struct products *s,
+    struct error *err) {
     struct weight_list lists[2] = { 0 };
     const struct trained_model models[2] = { { &lists[0], unet->source },
         { &lists[1], text_encoder ? text_encoder->source : NULL } };
     bool ok = filter(targets, COMPONENT_UNET, unet->list, &lists[0], err) &&
               (!text_encoder ||
                   filter(targets, COMPONENT_TEXT_ENCODER, text_encoder->list, &lists[1], err)) &&
-              parameters_create_weights(
-                  kernels, config, &models[0], text_encoder ? &models[1] : NULL, &s->whole, err);
+              parameters_create_weights(kernels, config, &models[0],
+                  text_encoder ? &models[1] : NULL, room, &s->whole, err);
     weight_list_finish(&lists[0]);
     weight_list_finish(&lists[1]);
     if (!ok)
@@ -235,7 +236,8 @@ static bool draw_all(const struct train_config *config, struct noise_generator *
 
 bool products_create(const struct kernels *kernels, const struct train_config *config,
     const struct trained_model *unet, const struct trained_model *text_encoder,
-    struct noise_generator *generator, struct parameters **out, struct error *err) {
+    struct noise_generator *generator, const struct available *room, struct parameters **out,
+    struct error *err) {
     const struct device_memory *memory = kernels->memory;
     struct parameters *targets = NULL, *p = calloc(1, sizeof(*p));
     *out = NULL;
@@ -252,7 +254,7 @@ bool products_create(const struct kernels *kernels, const struct train_config *c
         p->alpha = targets->alpha;
         p->scale = targets->scale;
     }
-    ok = ok && make_whole(kernels, config, targets, unet, text_encoder, p->products, err) &&
+    ok = ok && make_whole(kernels, config, targets, unet, text_encoder, room, p->products, err) &&
          list_modules(config, targets, p, err);
     const size_t bytes = ok ? (size_t)p->floats * sizeof(float) : 0;
     ok = ok && memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->values, err) &&

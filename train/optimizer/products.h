@@ -42,11 +42,11 @@ struct products {
 };
 
 /* Does what parameters_create does, for a job whose adapter is not a plain LoRA. The models must be
- * the job's own. */
+ * the job's own. `room`: as of parameters_create_full. */
 bool products_create(const struct kernels *kernels, const struct train_config *config,
     const struct trained_model *unet, const struct trained_model *text_encoder,
-    struct noise_generator *generator, struct parameters **out, struct error *err)
-    __attribute__((warn_unused_result));
+    struct noise_generator *generator, const struct available *room, struct parameters **out,
+    struct error *err) __attribute__((warn_unused_result));
 void products_destroy(struct products *products); /* NULL is fine */
 
 /* Computes the numbers' gradients from the weights' and adds them to p->gradients. */

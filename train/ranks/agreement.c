@@ -1,5 +1,6 @@
 #include "train/ranks/agreement.h"
 
+#include "base/log.h"
 #include "base/monotonic.h"
 
 #include <stdlib.h>
@@ -34,6 +35,10 @@ int agreement_rank(const struct agreement *a) {
 
 int agreement_world(const struct agreement *a) {
     return a ? a->cluster->place.world : 1;
+}
+
+int agreement_host_ranks(const struct agreement *a) {
+    return a ? a->cluster->place.local_world : 1;
 }
 
 bool agreement_is_first(const struct agreement *a) {
@@ -83,8 +88,15 @@ static bool exchange(struct agreement *a, bool ok, struct agreement_word *word, 
         if (err->code == ERROR_NONE)
             error_set(&word->error, ERROR_INTERNAL, "a failure without an error");
     }
-    if (!c->ops->gather(a->cluster, word, sizeof(*word), a->words, err))
+    struct error why = { 0 };
+    if (!c->ops->gather(a->cluster, word, sizeof(*word), a->words, &why)) {
+        /* *err becomes the error of the exchange, by which the process ends. */
+        if (!ok)
+            log_error("this rank had failed before: %s", word->error.message);
+        if (err)
+            *err = why;
         return agreement_lose(a);
+    }
     a->exchanged_s = monotonic_seconds();
     for (int rank = 0; rank < c->place.world; rank++)
         a->stops = a->stops || a->words[rank].asked;
@@ -129,7 +141,8 @@ bool agreement_compare(
         return true;
     if (err)
         *err = why;
-    a->failed = why.code == ERROR_CONFLICT; /* every rank has found it */
+    /* These two every rank has found. */
+    a->failed = why.code == ERROR_CONFLICT || why.code == ERROR_TOO_LARGE;
     a->lost = !a->failed;
     return false;
 }

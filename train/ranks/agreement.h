@@ -7,7 +7,10 @@
  * words:
  *
  *   - Every call that moves data between ranks comes directly after an exchange of words in which
- *     no rank failed, and nothing that can fail lies between the two.
+ *     no rank failed, and nothing that can fail lies between the two. Two exceptions are rare:
+ *     cluster_compare takes memory for the texts between its two gathers, and close_window waits
+ * for the others without an exchange, as a job may end in any way. A rank that fails there leaves
+ *     the others to their deadline.
  *   - A rank that fails elsewhere goes to the next exchange with its error (agreement_fail), and
  *     thereby all ranks fail there, with this error.
  *   - A signal (agreement_ask_to_stop) only sets a flag of the next word. After the exchange all
@@ -50,6 +53,8 @@ void agreement_destroy(struct agreement *agreement);
 
 int agreement_rank(const struct agreement *agreement);
 int agreement_world(const struct agreement *agreement);
+/* Returns how many ranks share this machine's memory. */
+int agreement_host_ranks(const struct agreement *agreement);
 /* Returns whether this is rank 0, which writes the files and reports. */
 bool agreement_is_first(const struct agreement *agreement);
 

@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Gradients go from and to the device in pieces: the device keeps a pinned block of host memory as
+ * large as the largest. */
+#define PIECE_FLOATS ((int64_t)8 << 20)
+
 /* --- who computes what --- */
 
 int round_rank(int64_t batch, int accumulation, int world) {
@@ -90,26 +94,43 @@ void round_forget(struct round *r) {
 
 /* --- a round --- */
 
+static int64_t floats_of_piece(const struct round *r, int64_t at) {
+    const int64_t left = r->parameters->floats - at;
+    return left < PIECE_FLOATS ? left : PIECE_FLOATS;
+}
+
 /* Copies the gradients from the device into the window. */
 static bool fetch(struct round *r, struct error *err) {
     const struct parameters *p = r->parameters;
-    const void *seen = p->kernels->memory->view(p->gradients, bytes_of(p), err);
-    if (seen)
-        memory_copy(r->window.floats, seen, bytes_of(p));
-    return seen;
+    for (int64_t at = 0; at < p->floats; at += PIECE_FLOATS) {
+        const size_t bytes = (size_t)floats_of_piece(r, at) * sizeof(float);
+        const void *seen = p->kernels->memory->view(p->gradients + at, bytes, err);
+        if (!seen)
+            return false;
+        memory_copy(r->window.floats + at, seen, bytes);
+    }
+    return true;
+}
+
+/* Copies the window to the device's gradients. */
+static bool put(struct round *r, struct error *err) {
+    struct parameters *p = r->parameters;
+    for (int64_t at = 0; at < p->floats; at += PIECE_FLOATS)
+        if (!p->kernels->memory->upload(p->gradients + at, r->window.floats + at,
+                (size_t)floats_of_piece(r, at) * sizeof(float), err))
+            return false;
+    return true;
 }
 
 /* Gives all ranks all sums. */
 static bool share_sums(struct round *r, struct error *err) {
-    struct parameters *p = r->parameters;
     struct cluster *c = r->agreement->cluster;
     memcpy(r->window.floats + r->cuts[c->place.rank], r->sums,
         (size_t)own_floats(r) * sizeof(*r->sums));
     round_forget(r);
     if (!c->ops->share(c, &r->window, r->cuts, err))
         return agreement_lose(r->agreement);
-    return r->in_place ||
-           p->kernels->memory->upload(p->gradients, r->window.floats, bytes_of(p), err);
+    return r->in_place || put(r, err);
 }
 
 bool round_end(

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define WORLD 3
 
@@ -122,6 +123,51 @@ static void compares(struct rank *r) {
     CHECK(err.code == ERROR_CONFLICT, "%s", err.message);
 }
 
+/* All ranks refuse a text that is too long, so nobody is lost. */
+static void refuses_long_texts(struct rank *r) {
+    struct error err = { 0 };
+    char *text = malloc(CLUSTER_COMPARE_BYTES + 2);
+    memset(text, 'x', CLUSTER_COMPARE_BYTES + 1);
+    text[CLUSTER_COMPARE_BYTES + 1] = 0;
+    CHECK(!agreement_compare(
+              r->agreement, "the list", r->cluster.place.rank == 1 ? text : "short", &err),
+        "compared");
+    CHECK(err.code == ERROR_TOO_LARGE && !agreement_is_lost(r->agreement), "rank %d: lost: %s",
+        r->cluster.place.rank, err.message);
+    free(text);
+}
+
+static bool lose(struct cluster *c, const void *own, size_t bytes, void *all, struct error *err) {
+    (void)own;
+    (void)bytes;
+    (void)all;
+    return error_set(err, ERROR_TIMEOUT, "rank %d: the others are gone", c->place.rank);
+}
+
+/* A rank that fails while the others are gone logs its own error, and ends by the other. */
+static void a_failing_rank_that_is_lost_keeps_its_error(void) {
+    static const struct cluster_ops losing = { .name = "losing", .gather = lose };
+    struct cluster c = { &losing, { .rank = 0, .world = WORLD } };
+    struct agreement *a;
+    struct error err = { 0 };
+    char log[400] = "";
+    FILE *to = tmpfile();
+    const int before = dup(STDERR_FILENO);
+    CHECK(to && agreement_create(&c, &a, &err), "%s", err.message);
+    dup2(fileno(to), STDERR_FILENO);
+    error_set(&err, ERROR_NO_SPACE, "the disk is full");
+    agreement_fail(a, &err);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(to);
+    (void)!fread(log, 1, sizeof(log) - 1, to);
+    fclose(to);
+    printf("%s", log);
+    CHECK_CONTAINS(log, "the disk is full");
+    CHECK(err.code == ERROR_TIMEOUT && agreement_is_lost(a), "%s", err.message);
+    agreement_destroy(a);
+}
+
 static void one_process_agrees_with_itself(void) {
     struct error err = { 0 };
     bool over;
@@ -141,6 +187,8 @@ int main(void) {
     on_all_ranks(stops);
     on_all_ranks(waits);
     on_all_ranks(compares);
+    on_all_ranks(refuses_long_texts);
+    a_failing_rank_that_is_lost_keeps_its_error();
     one_process_agrees_with_itself();
     return check_done();
 }

@@ -2,6 +2,7 @@
 when they are resumed by another number of ranks, and after signals. Ranks that cannot work together
 are refused by name. usage: ranks.py EXECUTABLE
 MODEL CLUSTER_MPI [all]"""
+import json
 import os
 import random
 import shutil
@@ -103,6 +104,24 @@ def a_signal_ends_all_ranks_after_a_checkpoint(job):
         clean(out)
 
 
+def an_error_of_one_rank_in_a_step_is_everybodys(job):
+    """Rank 1's pictures disappear while the ranks exchange gradients."""
+    shutil.copytree(os.path.join(root, "sets", "noise"), os.path.join(root, "its-own", "noise"))
+    command = mpirun.command(1)
+    job = {**job, "max_train_steps": 4000, "checkpointing_steps": 0}
+    own = ("--dataset-root", os.path.join(root, "its-own"))
+    process = start([*command, *arguments(job, "many"), ":", "-n", "1", *arguments(job, "many", *own)])
+    lines = os.path.join(root, "many", "metrics.jsonl")
+    wait_until(lambda: os.path.exists(lines) and len(metrics("many")) >= 3, 60)
+    shutil.rmtree(os.path.join(root, "its-own"))
+    status, log = finish(process, 60)
+    said = [line for line in log.split("\n") if line.startswith("latentd train:")]
+    check(status == 1 and len(said) == 1 and "rank 1: " in said[0] and "its-own" in said[0],
+          f"pictures of rank 1 are gone: {status} {log}")
+    print(f"pictures of rank 1 are gone: status {status}, {said}", flush=True)
+    clean("many")
+
+
 def killed_ranks_cost_only_time(job, kills):
     """Each start has another number of ranks, one of which is killed at a random moment."""
     job = {**job, "max_train_steps": 40, "checkpointing_steps": 3, "checkpoints_total_limit": 2}
@@ -142,7 +161,15 @@ def multiply_counts_the_ranks_of_the_first_start(job):
     run(1, {**once, "lr_scheduler": "constant"}, "again")
     check(metrics("many") == metrics("again") and result_of("many", job)["result"] == result_of("again", job)["result"],
           f"2 batches times 2 ranks, resumed by 3 ranks, is 4 batches: {metrics('many')}, not {metrics('again')}")
-    status, log = run(2, {**twice, "gradient_accumulation_steps": 3, "max_train_steps": 6, "lr_scheduler": "constant"},
+    # The job's own configuration, in which the product stands, is the same job; what goes on from there too.
+    with open(os.path.join(root, "many", "config.json"), encoding="utf-8") as f:
+        own = json.load(f)
+    for what, next_job in (("its config.json", {**own, "max_train_steps": 5}),
+                           ("multiply", {**twice, "max_train_steps": 6, "lr_scheduler": "constant"})):
+        status, log = run(2, next_job, "many")
+        check(status == 0, f"{own['data_parallel']} {own['gradient_accumulation_steps']}, resumed by {what}: {status} {log}")
+        print(f"2 batches times 2 ranks, resumed by {what}: status {status}", flush=True)
+    status, log = run(2, {**twice, "gradient_accumulation_steps": 3, "max_train_steps": 7, "lr_scheduler": "constant"},
                       "many")
     check(status == 1 and "gradient_accumulation_steps: 6 is not allowed; 4" in log, f"another number: {status} {log}")
     status, log = run(2, {**twice, "gradient_accumulation_steps": 65536}, "no")
@@ -171,9 +198,14 @@ def wrong_uses_have_their_own_errors(job):
     refused("a rank without pictures",
             run_unlike(job, "no", [((), ()), ((), ("--dataset-root", os.path.join(root, "nowhere")))]), "rank 1: ", "nowhere")
     refused("a rank without a model", run_unlike(job, "no", [((), ()), ((), ("--model", "/nowhere"))]), "rank 1: ", "/nowhere")
+    another = ("--out", os.path.join(root, "another"))
+    refused("folders that are not shared, at the first start", run_unlike(job, "some", [((), ()), ((), another)]),
+            "rank 1: ", "another is not the folder that rank 0 writes to")
     check(run(2, job, "some")[0] == 0, "a job to go on from")
+    left = [name for name in os.listdir(os.path.join(root, "some")) if name.startswith(".ranks-")]
+    check(not left, f"left in the folder: {left}")
     refused("folders that are not shared", run_unlike({**job, "max_train_steps": 6, "lr_scheduler": "linear"}, "some",
-            [((), ()), ((), ("--out", os.path.join(root, "another")))]), "ranks differ in the step to resume at", "has 4", "has 0")
+            [((), ()), ((), another)]), "rank 1: ", "another is not the folder that rank 0 writes to")
     status, log = finish(start(["env", "LATENTD_CLUSTER_MODULE=/nowhere/cluster-mpi.so",
                                 *arguments(job, "no", "--cluster", "mpi")]))
     check(status == 1 and "/nowhere/cluster-mpi.so" in log, f"without the module: {status} {log}")
@@ -195,6 +227,7 @@ if everything:
     another_number_of_ranks_goes_on({**FULL, **CONSTANT}, (1, 2, 3, 1), (1, 2, 3, 4))
     killed_ranks_cost_only_time(LORA, 50)
 a_signal_ends_all_ranks_after_a_checkpoint({**LORA, **CONSTANT})
+an_error_of_one_rank_in_a_step_is_everybodys({**LORA, **CONSTANT})
 multiply_counts_the_ranks_of_the_first_start(LORA)
 wrong_uses_have_their_own_errors(LORA)
 end()
