@@ -219,7 +219,7 @@ def files_of_kohya_are_trained():
         check(p.returncode != 0 and words in p.stderr, f"{words}: {p.returncode} {p.stderr}")
     p = subprocess.run([executable, "train", "--model", model, "--config", "job.json", "--kohya-dataset", "set.toml",
                         "--out", os.path.join(root, "kohya")], capture_output=True, text=True)
-    check(p.returncode != 0 and "--kohya-dataset SET.toml stands beside" in p.stderr, f"{p.stderr}")
+    check(p.returncode != 0 and "give --kohya-dataset SET.toml with" in p.stderr, f"{p.stderr}")
 
 
 def parts_drawn_once_are_kept_for_the_next_job():
