@@ -332,9 +332,14 @@ static bool read_saving(struct translation *t) {
         kohya_note(t, "save_last_n_steps", "there is no save_every_n_steps");
     const json_int_t kept = by_steps && has_last_steps ? last_steps / steps + 1 : 0;
     const json_int_t kept_epochs = by_epochs && has_last_epochs ? last_epochs : 0;
-    if (kept && kept_epochs && kept != kept_epochs)
-        return kohya_refuse(t, "save_last_n_steps", NULL,
-            "nothing beside save_last_n_epochs: a job has one number of checkpoints");
+    if (by_steps && by_epochs && (kept || kept_epochs)) {
+        json_t *limit = json_integer(kept ? last_steps : last_epochs);
+        kohya_refuse(t, kept ? "save_last_n_steps" : "save_last_n_epochs", limit,
+            "nothing beside both save_every_n_steps and save_every_n_epochs: a job has one number "
+            "of checkpoints, which counts both kinds");
+        json_decref(limit);
+        return false;
+    }
     if (kept || kept_epochs)
         kohya_set_new(t, "checkpoints_total_limit", json_integer(kept ? kept : kept_epochs));
     return true;

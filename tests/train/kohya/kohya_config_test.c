@@ -316,6 +316,13 @@ static void others_are_refused_by_key(void) {
         { LEAST "save_last_n_steps = 9\nsave_every_n_steps = 3\nsave_last_n_epochs = 2\n"
                 "save_every_n_epochs = 1",
             NULL, NULL, "save_last_n_steps", "one number" },
+        { LEAST "save_last_n_steps = 9\nsave_every_n_steps = 3\nsave_every_n_epochs = 1", NULL,
+            NULL, "save_last_n_steps", "one number" },
+        { LEAST "save_last_n_epochs = 2\nsave_every_n_steps = 3\nsave_every_n_epochs = 1", NULL,
+            NULL, "save_last_n_epochs", "one number" },
+        { LEAST "save_last_n_steps = 3\nsave_every_n_steps = 3\nsave_last_n_epochs = 2\n"
+                "save_every_n_epochs = 1",
+            NULL, NULL, "save_last_n_steps", "one number" },
         { LEAST, "x = 1", NULL, "x", "[general]" },
         { LEAST,
             "[general]\nlearning_rate = 1\n[[datasets]]\n[[datasets.subsets]]\nimage_dir = 'a'",
