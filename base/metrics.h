@@ -83,7 +83,8 @@
         "Denoising steps, counted for each picture separately.")                                   \
     X(images_total, COUNTER, "latentd_images_total", "", "Finished pictures.")                     \
     X(text_encoder_seconds, SECONDS, "latentd_text_encoder_seconds", "",                           \
-        "Time to encode the texts of one picture, or to find them in the cache.")                  \
+        "Time to encode the texts of one picture, or its new texts before a step, or to find "     \
+        "them in the cache.")                                                                      \
     X(text_cache_hits_total, COUNTER, "latentd_text_cache_hits_total", "",                         \
         "Texts whose encoding was in the cache.")                                                  \
     X(text_cache_misses_total, COUNTER, "latentd_text_cache_misses_total", "",                     \

@@ -266,7 +266,7 @@ struct train_groups {
     X(NUMBER, validation_guidance_scale, .max = GUIDANCE_SCALE_MAX, ONLY_PROMPTS,                  \
         .help = "guidance of validation pictures; 0: as requests have it, 1: none")                \
     X(TEXT, validation_scheduler, ONLY_PROMPTS,                                                    \
-        .help = "scheduler of validation pictures; else the checkpoint's")                         \
+        .help = "scheduler of validation pictures; else as requests have it")                      \
     X(INTEGER, validation_seed, .max = 9e15, ONLY_PROMPTS,                                         \
         .help = "seed of each prompt's first picture, the next one's is one more; 0: seed")        \
     X(WORD, report_to, WORDS("tensorboard", "none"), .help = "what is written beside metrics.jsonl")

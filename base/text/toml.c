@@ -201,7 +201,8 @@ static json_t *new_table(enum mark mark) {
 }
 
 /* Goes to the table `key` of *table, which it makes if it is missing. `by_header`: the key is part
- * of a header, which goes on from the last table of an array. */
+ * of a header, which goes on from the last table of an array, and may put tables into one that
+ * dotted keys have made. */
 static bool enter(struct reader *r, json_t **table, const char *key, bool by_header) {
     json_t *next = json_object_get(*table, key);
     if (++r->depth > JSON_MAX_DEPTH)
@@ -217,7 +218,7 @@ static bool enter(struct reader *r, json_t **table, const char *key, bool by_hea
     }
     const int mark = json_is_object(next) ? mark_of(next) : MARK_INLINE;
     *table = next;
-    return (by_header ? mark <= MARK_HEADER : mark == MARK_DOTTED) ||
+    return (by_header ? mark <= MARK_DOTTED : mark == MARK_DOTTED) ||
            refuse(r, "%.100s is no table that can get more keys here", key);
 }
 

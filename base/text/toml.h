@@ -1,7 +1,7 @@
 /* Reads TOML, as far as files of settings use it: comments, tables, arrays of tables, keys (bare,
  * quoted, dotted), strings of one line, decimal numbers, true and false, arrays and inline tables
- * (toml.io, version 1.0). Refused by name, because no file of settings that is read here has them:
- * strings of several lines, dates, inf and nan, numbers in other bases. */
+ * (toml.io, version 1.0). Refused, because no file of settings that is read here has them: strings
+ * of several lines, dates, inf and nan, numbers in other bases. */
 #ifndef BASE_TEXT_TOML_H
 #define BASE_TEXT_TOML_H
 

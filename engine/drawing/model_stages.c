@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "engine/drawing/picture_check.h"
 #include "engine/drawing/text_stage.h"
 #include "engine/drawing/vae_stage.h"
@@ -775,13 +776,20 @@ static bool ready(void *user, struct image *const *images, int count, struct err
     return reserve(m, m->call_bytes, err);
 }
 
-static bool renew_texts(void *user, struct image *image, bool *changed, struct error *err) {
+static bool renew_texts(void *user, struct image *image, double *seconds, struct error *err) {
     struct model_stages *m = user;
     const struct slab *slab = slab_of(m, image);
     const struct text_stage texts = text_stage_of(m);
+    const struct resolved_request *r = slab->requests[image->row];
+    const int index = slab->indices[image->row];
     struct compute c = compute_of(m);
-    *changed = text_stage_encode(&c, &texts, slab->requests[image->row], slab->indices[image->row],
-        image, find_like(slab, image));
+    *seconds = 0;
+    if (!text_stage_is_due(r, index, image))
+        return true;
+    compute_synchronize(&c); /* the UNet call before may still run */
+    const double before = monotonic_seconds();
+    text_stage_encode(&c, &texts, r, index, image, find_like(slab, image));
+    *seconds = monotonic_seconds() - before;
     return finish(&c, err);
 }
 

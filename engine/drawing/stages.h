@@ -41,9 +41,10 @@ struct stages {
     /* Reserves memory for one UNet call of these images, which have begun and have one size. On
      * failure nothing has changed, and the caller may try fewer images. */
     bool (*ready)(void *user, struct image *const *images, int count, struct error *err);
-    /* Gives an image of the call that `ready` prepared the texts of its next evaluation. *changed:
-     * they were other ones before. A failure is one of the call. NULL: texts never change. */
-    bool (*renew_texts)(void *user, struct image *image, bool *changed, struct error *err);
+    /* Gives an image of the call that `ready` prepared the texts of its next evaluation. *seconds:
+     * how long this took, without waiting for earlier calls of the UNet; 0 if the image has these
+     * texts already. A failure is one of the call. NULL: texts never change. */
+    bool (*renew_texts)(void *user, struct image *image, double *seconds, struct error *err);
     /* Makes the UNet call that `ready` prepared, and the scheduler step of each image. After a
      * failure none of these images can continue. */
     bool (*step)(void *user, struct image *const *images, int count, struct error *err);

@@ -649,13 +649,11 @@ static bool renew_texts(struct studio *studio, const struct place *places,
     struct image *const *images, int count, double *seconds, struct error *err) {
     *seconds = 0;
     for (int i = 0; i < count && studio->stages.renew_texts; i++) {
-        const double before = monotonic_seconds();
-        bool changed;
-        if (!studio->stages.renew_texts(studio->stages.user, images[i], &changed, err))
+        double took;
+        if (!studio->stages.renew_texts(studio->stages.user, images[i], &took, err))
             return false;
-        if (!changed)
+        if (took == 0)
             continue;
-        const double took = monotonic_seconds() - before;
         *seconds += took;
         places[i].drawing->result.timings.text_encoder_s += took;
         metric_observe(METRIC_text_encoder_seconds, took);

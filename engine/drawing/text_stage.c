@@ -95,9 +95,15 @@ static bool has_other_text(
            text_variant_at(text_stage_text(r, index, text), image->evaluations);
 }
 
-bool text_stage_encode(struct compute *c, const struct text_stage *stage,
+bool text_stage_is_due(const struct resolved_request *r, int index, const struct image *image) {
+    bool due = false;
+    for (int text = image->guided ? 0 : 1; text <= image->parts; text++)
+        due = due || has_other_text(r, index, image, text);
+    return due;
+}
+
+void text_stage_encode(struct compute *c, const struct text_stage *stage,
     const struct resolved_request *r, int index, struct image *image, const struct image *like) {
-    bool any = false;
     for (int text = image->guided ? 0 : 1; text <= image->parts; text++) {
         if (!has_other_text(r, index, image, text))
             continue;
@@ -107,9 +113,6 @@ bool text_stage_encode(struct compute *c, const struct text_stage *stage,
         else
             encode_variant(c, stage, r, index, image, text, variant);
         image->text_variants[text] = variant;
-        any = true;
     }
-    if (any)
-        compute_synchronize(c); /* so that the time is measured here */
-    return any;
+    compute_synchronize(c); /* so that the time is measured here */
 }

@@ -19,11 +19,14 @@ struct text_stage {
  * negative prompt or ""), then come the parts of its prompt. */
 const struct text *text_stage_text(const struct resolved_request *r, int index, int text);
 
+/* Whether the image's next evaluation has texts that text_stage_encode has not given it yet. */
+bool text_stage_is_due(const struct resolved_request *r, int index, const struct image *image);
+
 /* Computes the UNet's keys and values for the texts of the image's next evaluation, unless it has
- * them. Returns whether it did not have them. `like` is another image of the same request and
- * prompt in the same sampler, or NULL; keys and values that it has are copied. Takes the memory of
- * one text from c's arena. */
-bool text_stage_encode(struct compute *c, const struct text_stage *stage,
+ * them, and waits until they are computed. `like` is another image of the same request and prompt
+ * in the same sampler, or NULL; keys and values that it has are copied. Takes the memory of one
+ * text from c's arena. */
+void text_stage_encode(struct compute *c, const struct text_stage *stage,
     const struct resolved_request *r, int index, struct image *image, const struct image *like);
 
 #endif

@@ -71,7 +71,7 @@ static bool scheduler_can(const struct train_config *c, const struct generate_re
         return error_field(err, "validation_inference_steps", why.value, "%s", why.allowed);
     if (why.code == ERROR_INVALID)
         return error_field(err, "validation_scheduler",
-            c->validation_scheduler ? c->validation_scheduler : "(the checkpoint's)",
+            c->validation_scheduler ? c->validation_scheduler : "(as requests have it)",
             "one that can draw: %s", why.message);
     *err = why;
     return error_prefix(err, "validation pictures");

@@ -1,7 +1,7 @@
 /* Draws the class pictures that prior preservation lacks. The job's models draw these pictures
- * before training changes the models, as POST /generate would draw class_prompt with its defaults
- * at the job's resolution. The pictures are written to FOLDER/drawn-K.png, K from 0. Picture K has
- * the seed seed + K, so that a resumed job draws only those that are missing.
+ * before training changes the models, as POST /generate would draw class_prompt at the job's
+ * resolution with the checkpoint's own defaults. The pictures are written to FOLDER/drawn-K.png, K
+ * from 0. Picture K has the seed seed + K, so that a resumed job draws only those that are missing.
  *
  * Only the thread that computes may use a struct class_pictures. */
 #ifndef ENGINE_TRAINING_JOB_CLASS_PICTURES_H

@@ -31,10 +31,13 @@ struct training_job {
     struct tokenizer *tokenizer;
     struct text_encoder *text_encoder;
     struct unet *unet;
-    struct vae *vae;                  /* its encoder */
-    struct vae *decoder;              /* in the job's precision; NULL: the job draws no pictures */
-    struct generate_request defaults; /* of pictures that the job draws; set with the models */
-    json_t *scheduler_json; /* the checkpoint's scheduler_config.json, with the default scheduler */
+    struct vae *vae;     /* its encoder */
+    struct vae *decoder; /* in the job's precision; NULL: the job draws no pictures */
+    /* Defaults of the pictures that the job draws, and the checkpoint's scheduler_config.json with
+     * their scheduler. `own`: the checkpoint's alone, for class pictures. They are training data,
+     * so options of the daemon must not change them. */
+    struct generate_request defaults, own_defaults;
+    json_t *scheduler_json, *own_scheduler_json;
     struct weights unet_source, text_encoder_source; /* valid until the trainer exists */
     struct digest text_encoder_weights, vae_weights;
     bool vae_dropped, text_encoder_dropped; /* the encoders' weights are freed */

@@ -76,6 +76,17 @@ static struct weights weights_of(const struct training_job *t, struct checkpoint
     return slow;
 }
 
+/* Copies the checkpoint's scheduler_config.json, with the scheduler of the defaults if they have
+ * one. */
+static bool copy_scheduler(const struct checkpoint *c, const struct generate_request *defaults,
+    json_t **out, struct error *err) {
+    *out = json_deep_copy(checkpoint_scheduler_json(c));
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's scheduler");
+    return scheduler_config_replace(*out, &defaults->scheduler, err) ||
+           error_prefix(err, "the default scheduler");
+}
+
 bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err) {
     const enum dtype dtype = dtype_of(t->options.config);
     struct hashed hashed_text, hashed_unet, hashed_vae;
@@ -110,11 +121,9 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
         !scheduler_config_resolve(checkpoint_scheduler_json(c), &ddpm, &config, err) ||
         !noise_schedule_init(&config, &t->noise, err))
         return false;
-    t->scheduler_json = json_deep_copy(checkpoint_scheduler_json(c));
-    if (!t->scheduler_json)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's scheduler");
-    if (!scheduler_config_replace(t->scheduler_json, &t->defaults.scheduler, err))
-        return error_prefix(err, "the default scheduler");
+    if (!copy_scheduler(c, &t->defaults, &t->scheduler_json, err) ||
+        !copy_scheduler(c, &t->own_defaults, &t->own_scheduler_json, err))
+        return false;
     t->text_encoder_weights = sha256_end(&hashed_text.sha);
     t->vae_weights = sha256_end(&hashed_vae.sha);
     if (t->options.ranks)

@@ -120,7 +120,9 @@ void training_job_close(struct training_job *t) {
     class_pictures_destroy(t->class_pictures);
     vae_destroy(t->decoder);
     json_decref(t->scheduler_json);
+    json_decref(t->own_scheduler_json);
     generate_request_finish(&t->defaults);
+    generate_request_finish(&t->own_defaults);
     checkpoint_close(t->checkpoint);
     noise_schedule_finish(&t->noise);
     vae_destroy(t->vae);
@@ -158,7 +160,9 @@ static bool begin_class_pictures(struct training_job *t, struct error *err) {
     t->awaits_class = t->class_folder && (t->options.ranks || !t->class_dataset);
     if (!t->class_folder || t->class_dataset || !training_job_is_first(t))
         return true;
-    const struct drawing_models models = training_job_drawing_models(t);
+    struct drawing_models models = training_job_drawing_models(t);
+    models.defaults = &t->own_defaults;
+    models.scheduler_json = t->own_scheduler_json;
     return class_pictures_create(
         t->class_folder, t->options.config, &models, &t->class_pictures, err);
 }
@@ -185,6 +189,7 @@ static bool draw_class(struct training_job *t, struct error *err) {
 bool training_job_load(struct training_job *t, struct error *err) {
     t->loaded =
         checkpoint_open(t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
+        generate_defaults_load(t->options.model_path, &t->own_defaults, err) &&
         generate_defaults_join(t->options.defaults, t->options.model_path, &t->defaults, err) &&
         training_job_suits(t->options.config, &t->defaults, t->checkpoint, t->class_folder, err) &&
         training_job_load_models(t, t->checkpoint, err) &&

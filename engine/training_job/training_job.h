@@ -31,7 +31,7 @@ struct training_job_options {
     const struct kernels *kernels;          /* borrowed */
     const char *model_path, *tokenizer_dir; /* see struct pipeline_options */
     const struct train_config *config;      /* borrowed */
-    /* Defaults for pictures that the job draws, before the checkpoint's own
+    /* Defaults for validation pictures, before the checkpoint's own
      * (engine/request/defaults.h). Borrowed; NULL: none. */
     const struct generate_request *defaults;
     const char *dataset;       /* path of the data set's folder */

@@ -64,6 +64,16 @@ static struct generate_request request_of(
     return r;
 }
 
+/* Adds the fields that a job does not have and that a default has changed. */
+static void describe_others(const struct generate_request *asked, json_t *json) {
+    for (int id = 0; id < GENERATE_FIELD_COUNT; id++) {
+        const struct generate_field *f = &generate_fields[id];
+        if (f->by_model && f->kind != FIELD_TEXT && f->kind != FIELD_OTHER &&
+            !json_object_get(json, f->name) && field_get(&f->field, asked) != f->value)
+            json_object_set_new(json, f->name, field_to_json(&f->field, asked));
+    }
+}
+
 /* Returns the request for image `index` as a client would send it, malloc'd. It becomes a text
  * chunk of the PNG file. */
 static char *describe(const struct validation *v, int index) {
@@ -77,6 +87,7 @@ static char *describe(const struct validation *v, int index) {
         "width", asked->width, "height", asked->height, "scheduler",
         scheduler_config_to_json(&v->drawing.request.scheduler), "loras", "name",
         named ? name : v->options.config->name, "weight", 1);
+    describe_others(asked, json);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(json);
     return text;

@@ -26,7 +26,7 @@ const watchFields = (info) => [
     { name: "validation_prompts", kind: "text", label: "Validation prompts", rows: 3, placeholder: "one a line" },
     { name: "validation_steps", kind: "integer", label: "Every", default: 100, min: 1, slide: [10, 500, 10],
         help: "steps between validation pictures" },
-    { name: "validation_guidance_scale", kind: "number", label: "Guidance", default: info.model.defaults.guidance_scale, min: 0, max: 100,
+    { name: "validation_guidance_scale", kind: "number", label: "Guidance", default: info.model.defaults.guidance_scale, min: 1, max: 100,
         slide: [1, 20, 0.1] },
     { name: "validation_share", kind: "number", label: "Held out", default: 0, min: 0, max: 0.9, step: 0.05,
         slide: [0, 0.5, 0.05], help: "share of the pictures kept for a validation loss" },

@@ -428,7 +428,7 @@ static void texts_change_from_step_to_step(void) {
     const struct text boat = text_variant(&r.texts[1], 1), edited = text_variant(&r.texts[2], 0);
     CHECK(boat.ids == r.texts[1].ids + 77 && boat.ids[2] != r.texts[1].ids[2] &&
               boat.ids[3] == r.texts[1].ids[3] && !boat.spans && boat.variants == 1,
-        "the second variant has not the expected ids");
+        "the second variant does not have the expected ids");
     CHECK(edited.ids[77] == edited.ids[0] && edited.ids[78] == edited.ids[76],
         "the shorter variant is not filled up by an empty chunk");
     CHECK_STRING(
@@ -464,7 +464,7 @@ static void starting_noise_has_the_models_shape(void) {
     give_latents(2, 4, 16, 24);
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
     CHECK(r.asked.width == 192 && r.asked.height == 128,
-        "the picture has not the size of the latents: %dx%d", r.asked.width, r.asked.height);
+        "the picture does not have the size of the latents: %dx%d", r.asked.width, r.asked.height);
     CHECK(r.asked.init_latents.values != request.init_latents.values, "a copy");
     resolved_request_finish(&r);
     request.num_images = 1;
@@ -517,7 +517,7 @@ static void strength_leaves_steps(void) {
         CHECK(r.plan->count == cases[i].left, "%d steps at %g: %d", cases[i].steps,
             cases[i].strength, r.plan->count);
         CHECK(r.asked.width == 72 && r.asked.height == 64,
-            "the result has not the size of init_image");
+            "the result does not have the size of init_image");
         CHECK(
             r.source && !r.asked.init_image.bytes, "the decoded picture's file is still in memory");
         resolved_request_finish(&r);

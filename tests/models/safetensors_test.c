@@ -94,7 +94,7 @@ static void reads_what_the_library_wrote(const char *path) {
         "the scalar's rank in the header is not 0");
     CHECK(safetensors_view(file, (size_t)scalar, &t, &err) && t.rank == 1 && t.shape[0] == 1 &&
               *(const float *)t.data == 4.0f,
-        "the scalar's tensor has not the shape [1]");
+        "the scalar's tensor does not have the shape [1]");
     CHECK(safetensors_find(file, "none") < 0, "a tensor that does not exist is found");
     safetensors_close(file);
 }

@@ -235,6 +235,14 @@ def gpu(page):
     page.leave("scripts/bench-gpu", "needs an NVIDIA GPU")
 
 
+def kohya(page):
+    page.leave("latentd train", "needs Stable Diffusion's checkpoint; tests/server/training/train_http.py trains such files")
+
+
+def cluster(page):
+    page.leave("mpirun", "needs MPI; tests/train/ranks/ranks.py trains so")
+
+
 def every_document_has_a_test(known):
     for path in ["README.md", "CONTRIBUTING.md", *glob.glob("docs/**/*.md", root_dir=ROOT, recursive=True)]:
         with open(os.path.join(ROOT, path), encoding="utf-8") as f:
@@ -252,9 +260,9 @@ def every_document_has_a_test(known):
             check(path in f.read(), f"{test} runs {path}")
 
 
-DOCUMENTS = {"README.md": readme, "docs/clients.md": clients, "docs/datasets.md": datasets, "docs/gpu.md": gpu,
-             "docs/images.md": images, "docs/jobs.md": jobs, "docs/loras.md": loras, "docs/models.md": models,
-             "docs/operation.md": operation, "docs/prompts.md": prompts}
+DOCUMENTS = {"README.md": readme, "docs/clients.md": clients, "docs/cluster.md": cluster, "docs/datasets.md": datasets,
+             "docs/gpu.md": gpu, "docs/images.md": images, "docs/jobs.md": jobs, "docs/kohya.md": kohya,
+             "docs/loras.md": loras, "docs/models.md": models, "docs/operation.md": operation, "docs/prompts.md": prompts}
 
 every_document_has_a_test({**DOCUMENTS, **ELSEWHERE})
 for path in sys.argv[4:] or DOCUMENTS:

@@ -279,6 +279,9 @@ static bool read_pictures(struct translation *t, bool has_dataset) {
         json_array_append_new(t->notes,
             json_string("resize_interpolation: pictures are resized by Lanczos; the scripts' "
                         "default, OpenCV's area, is not implemented"));
+    json_array_append_new(t->notes,
+        json_string("captions: each line of a picture's file is a caption here, and one of them is "
+                    "drawn each time; the scripts read the first line"));
     if (given && !has_dataset)
         kohya_note(t, "dataset_repeats", "there is no --dataset_config");
     t->repeats = has_dataset ? repeats : 1;
@@ -332,9 +335,14 @@ static bool read_saving(struct translation *t) {
         kohya_note(t, "save_last_n_steps", "there is no save_every_n_steps");
     const json_int_t kept = by_steps && has_last_steps ? last_steps / steps + 1 : 0;
     const json_int_t kept_epochs = by_epochs && has_last_epochs ? last_epochs : 0;
-    if (kept && kept_epochs && kept != kept_epochs)
-        return kohya_refuse(t, "save_last_n_steps", NULL,
-            "nothing beside save_last_n_epochs: a job has one number of checkpoints");
+    if (by_steps && by_epochs && (kept || kept_epochs)) {
+        json_t *limit = json_integer(kept ? last_steps : last_epochs);
+        kohya_refuse(t, kept ? "save_last_n_steps" : "save_last_n_epochs", limit,
+            "nothing beside both save_every_n_steps and save_every_n_epochs: a job has one number "
+            "of checkpoints, which counts both kinds");
+        json_decref(limit);
+        return false;
+    }
     if (kept || kept_epochs)
         kohya_set_new(t, "checkpoints_total_limit", json_integer(kept ? kept : kept_epochs));
     return true;
@@ -465,7 +473,7 @@ const char *kohya_config_path(const json_t *config, const char *key) {
 }
 
 bool kohya_config_line(size_t index, struct kohya_line *out) {
-    static const char *const does[] = { "taken", "taken", "noted", "refused" };
+    static const char *const does[] = { "used", "used", "reported", "refused" };
     if (index >= kohya_key_count)
         return false;
     const struct kohya_key *key = &kohya_keys[index];
@@ -478,10 +486,16 @@ bool kohya_config_line(size_t index, struct kohya_line *out) {
             key->values + 1, key->about);
     else
         snprintf(out->about, sizeof(out->about), "%s", key->about);
-    snprintf(out->where, sizeof(out->where), "%s%s%s", key->places & KOHYA_FILE ? "file" : "",
-        key->places & KOHYA_FILE && key->places & (KOHYA_DATASET | KOHYA_SUBSET) ? ", " : "",
-        key->places & KOHYA_DATASET  ? "dataset"
-        : key->places & KOHYA_SUBSET ? "subset"
-                                     : "");
+    static const struct {
+        unsigned place;
+        const char *name;
+    } places[] = { { KOHYA_FILE, "file" }, { KOHYA_DATASET, "dataset" },
+        { KOHYA_SUBSET, "subset" } };
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        const size_t used = strlen(out->where);
+        if (key->places & places[i].place)
+            snprintf(out->where + used, sizeof(out->where) - used, "%s%s", used ? ", " : "",
+                places[i].name);
+    }
     return true;
 }

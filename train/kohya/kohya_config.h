@@ -31,7 +31,7 @@ const char *kohya_config_path(const json_t *config, const char *key);
 
 /* Describes key `index` of the table for a list. Returns false after the last one. */
 struct kohya_line {
-    const char *name, *does; /* does: "taken", "noted" or "refused" */
+    const char *name, *does; /* does: "used", "reported" or "refused" */
     char about[300], where[40];
 };
 bool kohya_config_line(size_t index, struct kohya_line *out);

@@ -2,6 +2,7 @@
  * validation. */
 #include "base/limits.h"
 #include "base/text/json.h"
+#include "base/text/utf8.h"
 #include "train/kohya/literal.h"
 #include "train/kohya/translation.h"
 
@@ -43,6 +44,10 @@ static bool set_sampler(struct translation *t, const char *key, const json_t *va
         t, key, value, "ddim, pndm, lms, euler, euler_a, heun, dpm_2, dpm_2_a or dpmsolver++");
 }
 
+static bool option_is(size_t option, const char *name) {
+    return strcmp(options[option].name, name) == 0;
+}
+
 /* Sets an option of the first line, or checks that a later line has the same: a job has one for all
  * of its prompts. `text` is NULL if the line does not have the option. */
 static bool set_option(struct translation *t, size_t option, const char *text, bool is_first) {
@@ -54,13 +59,18 @@ static bool set_option(struct translation *t, size_t option, const char *text, b
             kohya_note(t, key, options[option].why);
         return true;
     }
-    json_t *value = text && strcmp(options[option].name, "n") != 0 ? kohya_literal(text)
-                    : text                                         ? json_string(text)
-                    : standard ? json_loads(standard, JSON_DECODE_ANY, NULL)
-                               : NULL;
-    if (strcmp(options[option].name, "l") == 0 && kohya_is_one_of(value, "[0]")) {
+    json_t *value = text && !option_is(option, "n") ? kohya_literal(text)
+                    : text                          ? json_string(text)
+                    : standard                      ? json_loads(standard, JSON_DECODE_ANY, NULL)
+                                                    : NULL;
+    if ((option_is(option, "l") || option_is(option, "s")) && kohya_is_one_of(value, "[0]")) {
+        json_decref(value);      /* a job's 0 is the default of requests */
+        value = json_integer(1); /* also no guidance; the scripts take at least one step, too */
+    }
+    if (option_is(option, "d") && kohya_is_one_of(value, "[0]")) {
+        kohya_refuse(t, key, value, "from 1: a validation_seed of 0 is the job's own seed");
         json_decref(value);
-        value = json_integer(1); /* also no guidance; 0 is the checkpoint's default here */
+        return false;
     }
     const json_t *before = json_object_get(t->job, field);
     const bool ok = is_first || !value == !before;
@@ -89,7 +99,7 @@ static bool read_options(struct translation *t, char *line, bool is_first) {
         if (value)
             *value++ = 0;
         size_t i = 0;
-        while (i < OPTIONS && strcmp(options[i].name, option) != 0)
+        while (i < OPTIONS && !option_is(i, option))
             i++;
         if (i == OPTIONS || !value || !*value)
             return error_field(t->err, "sample_prompts", option,
@@ -104,6 +114,8 @@ static bool read_options(struct translation *t, char *line, bool is_first) {
 
 /* Reads a file of prompts: one in each line, except in those that begin with #. */
 static bool read_prompts(struct translation *t) {
+    if (utf8_valid_bytes(t->prompts, strlen(t->prompts)) < strlen(t->prompts))
+        return error_field(t->err, "sample_prompts", "(other bytes)", "a file in UTF-8");
     char *copy = strdup(t->prompts), *rest = copy, *line;
     json_t *prompts = json_array();
     bool ok = (copy && prompts) || error_set(t->err, ERROR_NO_MEMORY, "no memory for prompts");
@@ -117,7 +129,7 @@ static bool read_prompts(struct translation *t) {
             continue;
         ok = read_options(t, line, json_array_size(prompts) == 0);
         if (ok && json_array_append_new(prompts, json_string(line)) != 0)
-            ok = error_set(t->err, ERROR_INVALID, "sample_prompts: not UTF-8");
+            ok = error_set(t->err, ERROR_NO_MEMORY, "no memory for prompts");
     }
     if (ok && json_array_size(prompts) == 0)
         ok = error_field(t->err, "sample_prompts", "(no line)", "a file with a prompt in a line");

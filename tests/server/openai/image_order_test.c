@@ -391,8 +391,9 @@ static void a_form_is_an_edit(void) {
     const struct generate_request *r = &o.request;
     CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
     CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0,
-        "the request has not the sent picture");
-    CHECK(r->mask_image.size == 4 && r->mask_is_transparent, "the request has not the sent mask");
+        "the request does not have the sent picture");
+    CHECK(r->mask_image.size == 4 && r->mask_is_transparent,
+        "the request does not have the sent mask");
     CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
     CHECK_NEAR(r->strength, 0.5, 0);
     CHECK(r->lora_count == 1 && r->scheduler.kind == SCHEDULER_DDIM, "%d", r->lora_count);
@@ -434,10 +435,10 @@ static void an_edit_may_be_json(void) {
     const struct generate_request *r = &o.request;
     CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
     CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0,
-        "the request has not the sent picture");
+        "the request does not have the sent picture");
     CHECK(r->mask_image.size == 4 && memcmp(r->mask_image.bytes, "MASK", 4) == 0 &&
               r->mask_is_transparent,
-        "the request has not the sent mask");
+        "the request does not have the sent mask");
     CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
     CHECK_NEAR(r->strength, 0.5, 0);
     image_order_finish(&o);

@@ -166,7 +166,7 @@ def compression(client):
     expect(sizes[2] < sizes[1] < sizes[0], f"a lower output_compression gives a smaller JPEG: {sizes}")
 
 
-# What vLLM-Omni's models or settings have and this one has not: the daemon names what it refuses.
+# What vLLM-Omni's models or settings have and this one does not have: the daemon names what it refuses.
 # (what vLLM-Omni's test does, route, fields, what the refusal says)
 LIMITS = [
     ("the flow shift of its own models", "generations", {"flow_shift": 10.0}, "flow_shift"),

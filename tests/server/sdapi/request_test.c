@@ -420,7 +420,7 @@ static void masks_arrive(void) {
         return;
     }
     CHECK(r.generate.init_image.size == 3 && r.inpainting.mask.size == 3,
-        "the request has not the picture and the mask of three bytes");
+        "the request does not have the picture and the mask of three bytes");
     CHECK(r.inpainting.blur_x == 7 && r.inpainting.blur_y == 7, "%d", r.inpainting.blur_x);
     CHECK(r.inpainting.fill == SDAPI_ORIGINAL && r.inpainting.invert && !r.inpainting.full_res,
         "flags");

@@ -219,7 +219,7 @@ def files_of_kohya_are_trained():
         check(p.returncode != 0 and words in p.stderr, f"{words}: {p.returncode} {p.stderr}")
     p = subprocess.run([executable, "train", "--model", model, "--config", "job.json", "--kohya-dataset", "set.toml",
                         "--out", os.path.join(root, "kohya")], capture_output=True, text=True)
-    check(p.returncode != 0 and "--kohya-dataset SET.toml stands beside" in p.stderr, f"{p.stderr}")
+    check(p.returncode != 0 and "give --kohya-dataset SET.toml with" in p.stderr, f"{p.stderr}")
 
 
 def parts_drawn_once_are_kept_for_the_next_job():
@@ -285,6 +285,17 @@ def missing_class_pictures_are_drawn():
         d.wait(own)
         check(len(os.listdir(os.path.join(d.state, "jobs", own, "class"))) == 2,
               "without a folder the class pictures are in the job's folder")
+    # Class pictures are training data, so options of the daemon do not change them.
+    with Trainer("--default", "negative_prompt=snow", "--default", "num_inference_steps=3", "--default",
+                 "scheduler=euler") as d:
+        id = d.start(name="defaults", **{**prior, "num_class_images": 2})
+        d.wait(id)
+        for i in range(2):
+            shown = []
+            for where in (folder, os.path.join(d.state, "jobs", id, "class")):
+                with open(os.path.join(where, f"drawn-{i}.png"), "rb") as f:
+                    shown.append(pixels_of(f.read()))
+            check(shown[0] == shown[1], f"class picture {i} is the same with `serve --default`")
     shutil.rmtree(folder)
 
 

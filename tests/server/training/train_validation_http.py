@@ -176,7 +176,7 @@ def what_a_job_leaves_open_is_as_in_requests():
     """Guidance, steps, scheduler and negative prompt: those of serve's --default, then those of the
     checkpoint's latentd.json."""
     with Trainer("--default", "num_inference_steps=3", "--default", "negative_prompt=snow", "--default",
-                 "scheduler=euler") as d:
+                 "scheduler=euler", "--default", "clip_skip=1", "--default", "guidance_rescale=0.5") as d:
         for name, fields in (("open", {}), ("said", {"validation_guidance_scale": 7.5, "validation_inference_steps": 4,
                                                      "validation_scheduler": "ddim"})):
             id = d.start(name=name, max_train_steps=2, validation_prompts=PROMPTS[:1], validation_steps=2, **fields)
@@ -194,6 +194,9 @@ def what_a_job_leaves_open_is_as_in_requests():
             got = (request["guidance_scale"], request["num_inference_steps"], request["negative_prompt"])
             print(f"{name}: guidance, steps and negative prompt {got}")
             check(got == wanted, f"{name}: {request}")
+            others = {field: request.get(field) for field in ("clip_skip", "guidance_rescale", "long_prompt", "vae_tiling")}
+            check(others == {"clip_skip": 1, "guidance_rescale": 0.5, "long_prompt": None, "vae_tiling": None},
+                  f"{name}: the text has the other fields that a default changed: {others}")
 
 
 def a_loss_is_written_once():

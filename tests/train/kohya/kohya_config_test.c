@@ -128,6 +128,7 @@ static void the_file_of_a_page(void) {
               is_noted(notes, "prior_loss_weight has no effect: with_prior") &&
               is_noted(notes, "sample_prompts --w has no effect") &&
               is_noted(notes, "lr_scheduler_power has no effect") &&
+              is_noted(notes, "captions: each line of a picture's file is a caption") &&
               is_noted(notes, "resize_interpolation: pictures are resized by Lanczos"),
         "the notes");
     train_config_finish(&c);
@@ -316,6 +317,13 @@ static void others_are_refused_by_key(void) {
         { LEAST "save_last_n_steps = 9\nsave_every_n_steps = 3\nsave_last_n_epochs = 2\n"
                 "save_every_n_epochs = 1",
             NULL, NULL, "save_last_n_steps", "one number" },
+        { LEAST "save_last_n_steps = 9\nsave_every_n_steps = 3\nsave_every_n_epochs = 1", NULL,
+            NULL, "save_last_n_steps", "one number" },
+        { LEAST "save_last_n_epochs = 2\nsave_every_n_steps = 3\nsave_every_n_epochs = 1", NULL,
+            NULL, "save_last_n_epochs", "one number" },
+        { LEAST "save_last_n_steps = 3\nsave_every_n_steps = 3\nsave_last_n_epochs = 2\n"
+                "save_every_n_epochs = 1",
+            NULL, NULL, "save_last_n_steps", "one number" },
         { LEAST, "x = 1", NULL, "x", "[general]" },
         { LEAST,
             "[general]\nlearning_rate = 1\n[[datasets]]\n[[datasets.subsets]]\nimage_dir = 'a'",
@@ -343,6 +351,10 @@ static void others_are_refused_by_key(void) {
             "sample_prompts", "--n" },
         { LEAST "sample_every_n_steps = 5\nsample_prompts = 'p.txt'", NULL, "a --s 5\nb --s 6",
             "sample_prompts --s", "the same" },
+        { LEAST "sample_every_n_steps = 5\nsample_prompts = 'p.txt'", NULL, "a --d 0",
+            "sample_prompts --d", "from 1" },
+        { LEAST "sample_every_n_steps = 5\nsample_prompts = 'p.txt'", NULL, "a --n sn\xf8 --s 5",
+            "sample_prompts", "UTF-8" },
         { LEAST "sample_every_n_steps = 5\nsample_prompts = 'p.txt'", NULL, "# none\n",
             "sample_prompts", "a prompt" },
         { LEAST "sample_every_n_steps = 5\nsample_prompts = 'p.txt'\nsample_sampler = 'dpmsolver'",
@@ -407,7 +419,7 @@ static void the_page_lists_every_key(const char *path, bool write) {
     size_t size, count = 0;
     struct kohya_line line;
     FILE *rows = open_memstream(&table, &size);
-    fprintf(rows, "| key | | | in |\n|---|---|---|---|\n");
+    fprintf(rows, "| key | used? | as what, or why not | in |\n|---|---|---|---|\n");
     for (; kohya_config_line(count, &line); count++) {
         CHECK(line.about[0] && line.where[0], "%s", line.name);
         fprintf(rows, "| `%s` | %s | %s | %s |\n", line.name, line.does, line.about, line.where);
