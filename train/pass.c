@@ -63,6 +63,8 @@ static size_t place_all(struct pass *p) {
     return at;
 }
 
+_Static_assert(TRAIN_PASS_ROWS_MAX <= OVERLAY_ROWS_AT_ONCE, "a pass adds to each gradient once");
+
 static bool check_rows(const struct pass_options *options, struct error *err) {
     return (options->rows >= 1 && options->rows <= TRAIN_PASS_ROWS_MAX) ||
            error_set(err, ERROR_INVALID, "a batch of %lld pictures; 1 to %d are possible",

@@ -378,7 +378,7 @@ static bool expect_next_batch(struct trainer *t, struct error *err) {
             batch_expect(t->pictures, items, count, &generator);
             break;
         }
-        batch_skip(t->pictures, items, count, &generator, &masks, 1, NULL);
+        batch_skip(t->pictures, items, count, &generator, &masks);
     }
     order_finish(&next);
     return true;
@@ -575,7 +575,7 @@ static bool end_batch(struct trainer *t, struct error *err) {
 static bool skip_batch(struct trainer *t, struct error *err) {
     const int64_t first = t->order.starts[t->batch];
     batch_skip(t->pictures, t->order.items + first, t->order.starts[t->batch + 1] - first,
-        &t->generator, &t->masks, 1, NULL);
+        &t->generator, &t->masks);
     return end_batch(t, err);
 }
 

@@ -347,8 +347,6 @@ bool row_overlay_replace_norm(struct row_overlay *overlay, const struct tensor *
 
 /* --- running --- */
 
-#define ROWS_AT_ONCE 32
-
 static const struct packed *weight_of(
     const struct overlay *o, int64_t row, const struct packed *target) {
     const struct change *change = change_of(o->rows[row], target);
@@ -364,13 +362,14 @@ static bool has_terms(const struct overlay *o, int64_t row, const struct packed 
 static void find_terms(const struct overlay_tables *t, const struct packed *target, int64_t row,
     struct low_rank_args *args);
 
-/* y += terms of x. Row i of x and of y belongs to row `row` + i of the overlay. */
+/* y += terms of x. Row i of x and of y belongs to row `row` + i of the overlay. At most
+ * OVERLAY_ROWS_AT_ONCE rows are one call. */
 static void add_low_rank(struct compute *c, const struct overlay *o, const struct packed *target,
     int64_t row, const struct tensor *x, struct tensor *y) {
-    struct low_rank_row rows[ROWS_AT_ONCE];
+    struct low_rank_row rows[OVERLAY_ROWS_AT_ONCE];
     for (int64_t first = 0, count; first < x->shape[0]; first += count) {
         const int64_t left = x->shape[0] - first;
-        count = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+        count = left < OVERLAY_ROWS_AT_ONCE ? left : OVERLAY_ROWS_AT_ONCE;
         bool any = false;
         for (int64_t i = 0; i < count; i++) {
             const struct change *change = change_of(o->rows[row + first + i], target);

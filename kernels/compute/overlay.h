@@ -86,6 +86,11 @@ bool row_overlay_replace_norm(struct row_overlay *overlay, const struct tensor *
     const struct tensor *scale, const struct tensor *shift, struct error *err)
     __attribute__((warn_unused_result));
 
+/* The terms of this many rows are added by one call of low_rank. No batch in training may be
+ * larger: low_rank_backward then adds once to the gradient of each factor, and low_rank's dropout
+ * numbers the elements of the whole batch. */
+#define OVERLAY_ROWS_AT_ONCE 256
+
 /* For one call: rows[i] belongs to row i of the call's outermost dimension; NULL means the base
  * weights only. */
 struct overlay {

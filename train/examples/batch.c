@@ -43,6 +43,17 @@ int64_t batch_samples(const struct train_config *config, const struct train_sour
                : source->count;
 }
 
+/* Checks the largest batch that the samples of an epoch can fill. */
+static bool check_rows(const struct batch_options *o, struct error *err) {
+    const struct train_config *c = o->config;
+    const int64_t samples = batch_samples(c, o->source), batch = c->train_batch_size;
+    const int64_t most = TRAIN_PASS_ROWS_MAX / (c->with_prior_preservation ? 2 : 1);
+    return (samples < batch ? samples : batch) <= most ||
+           error_set(err, ERROR_INVALID, "train_batch_size is %lld; at most %lld%s is possible",
+               (long long)batch, (long long)most,
+               c->with_prior_preservation ? " with with_prior_preservation" : "");
+}
+
 static size_t largest_picture(const struct batch_options *o) {
     int64_t most = 0;
     for (int64_t i = 0; i < train_source_all(o->source); i++) {
@@ -61,6 +72,8 @@ static float *room(size_t count, bool *ok) {
 
 bool batch_create(const struct batch_options *options, struct batch **out, struct error *err) {
     *out = NULL;
+    if (!check_rows(options, err))
+        return false;
     struct batch *b = calloc(1, sizeof(*b));
     const size_t rows = (size_t)batch_rows_max(options->config);
     const size_t pixels = rows * largest_picture(options);
@@ -238,13 +251,9 @@ bool batch_fetch(struct batch *b, bool *done, struct error *err) {
 }
 
 /* All rows of a batch have one size. */
-static struct batch_shape shape_of(const struct batch *b, const struct row *rows, int64_t count) {
-    const struct encoded_size size = encoded_size(b->options.encoded, rows[0].item);
-    return (struct batch_shape){ count, size.height, size.width };
-}
-
 struct batch_shape batch_get_shape(const struct batch *b) {
-    return shape_of(b, b->rows, b->count);
+    const struct encoded_size size = encoded_size(b->options.encoded, b->rows[0].item);
+    return (struct batch_shape){ b->count, size.height, size.width };
 }
 
 /* --- the input of a pass --- */
@@ -275,16 +284,15 @@ static struct draws_options draws_options_of(const struct batch *b, bool plain) 
     };
 }
 
-static void weigh_rows(const struct batch *b, bool plain, const int32_t *timesteps, int64_t rows,
-    double scale, float *weights) {
+static void weigh_rows(struct batch *b, double scale) {
     const struct train_config *c = b->options.config;
     loss_weights(&(struct loss_options){ .v_prediction = b->options.v_prediction,
                      .snr_gamma = c->snr_gamma,
-                     .prior = c->with_prior_preservation && !plain,
+                     .prior = c->with_prior_preservation && !b->plain,
                      .prior_loss_weight = c->prior_loss_weight },
-        b->options.alphas_cumprod, timesteps, (int)rows, weights);
-    for (int64_t row = 0; row < rows; row++)
-        weights[row] *= (float)scale;
+        b->options.alphas_cumprod, b->timesteps, (int)b->count, b->weights);
+    for (int64_t row = 0; row < b->count; row++)
+        b->weights[row] *= (float)scale;
 }
 
 struct pass_batch batch_take(struct batch *b, struct noise_generator *generator, double scale) {
@@ -311,25 +319,21 @@ struct pass_batch batch_take(struct batch *b, struct noise_generator *generator,
             memcpy(b->context + (size_t)row * text_bytes, b->no_context, text_bytes);
     if (o->inpainting)
         join_input(b, shape.rows * shape.height * shape.width);
-    weigh_rows(b, b->plain, b->timesteps, shape.rows, scale, b->weights);
+    weigh_rows(b, scale);
     return (struct pass_batch){ o->inpainting ? b->input : b->noisy, b->target, b->timesteps,
         b->context, b->weights };
 }
 
 /* --- batches of other ranks --- */
 
-struct batch_shape batch_skip(const struct batch *b, const int64_t *samples, int64_t count,
-    struct noise_generator *generator, struct mt19937 *masks, double scale, float *weights) {
+void batch_skip(const struct batch *b, const int64_t *samples, int64_t count,
+    struct noise_generator *generator, struct mt19937 *masks) {
     struct row rows[TRAIN_PASS_ROWS_MAX];
-    int32_t timesteps[TRAIN_PASS_ROWS_MAX];
     const int64_t row_count = draw_rows(b, samples, count, &generator->mt, rows);
     draw_masks(b, rows, row_count, masks);
-    const struct batch_shape shape = shape_of(b, rows, row_count);
+    const struct encoded_size size = encoded_size(b->options.encoded, rows[0].item);
     const struct draws_options draws = draws_options_of(b, false);
     draws_skip(generator, &draws,
-        &(struct draws_shape){ shape.rows, shape.height, shape.width, b->channels },
-        b->options.inpainting, timesteps);
-    if (weights)
-        weigh_rows(b, false, timesteps, shape.rows, scale, weights);
-    return shape;
+        &(struct draws_shape){ row_count, size.height, size.width, b->channels },
+        b->options.inpainting);
 }

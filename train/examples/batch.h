@@ -34,7 +34,8 @@ struct batch_options {
 
 struct batch;
 
-/* The options are borrowed until batch_destroy. */
+/* The options are borrowed until batch_destroy. ERROR_INVALID if a batch of train_batch_size
+ * samples has more than TRAIN_PASS_ROWS_MAX rows. */
 bool batch_create(const struct batch_options *options, struct batch **out, struct error *err)
     __attribute__((warn_unused_result));
 void batch_destroy(struct batch *batch); /* NULL is fine */
@@ -74,15 +75,14 @@ struct batch_shape batch_get_shape(const struct batch *batch);
 
 /* Skips a batch that another rank computes: advances the generators exactly as batch_begin, the
  * fetches and batch_take of these samples do. It decodes, encodes and allocates nothing, and cannot
- * fail. Returns the shape of that batch. Sets weights[rows] to the weights that its batch_take
- * returns, bit for bit; at most TRAIN_PASS_ROWS_MAX. NULL: they are not wanted.
+ * fail.
  *
  * The batch in progress and its announcements stay as they are. With copies of the generators the
  * function therefore also finds the state for batch_expect, if the next batch of this rank comes
  * after batches of others. Shuffled captions and the dropout of factors draw from keys and counters
  * of their own: the first need nothing, the second need the pass's number among those of all
  * ranks. */
-struct batch_shape batch_skip(const struct batch *batch, const int64_t *samples, int64_t count,
-    struct noise_generator *generator, struct mt19937 *masks, double scale, float *weights);
+void batch_skip(const struct batch *batch, const int64_t *samples, int64_t count,
+    struct noise_generator *generator, struct mt19937 *masks);
 
 #endif

@@ -71,12 +71,6 @@ static void mix(const struct draws_options *o, const struct draws_batch *b) {
     }
 }
 
-static void draw_timesteps(
-    struct mt19937 *mt, const struct draws_options *o, int64_t rows, int32_t *timesteps) {
-    for (int64_t row = 0; row < rows; row++)
-        timesteps[row] = (int32_t)(mt19937_next(mt) % (uint32_t)o->num_train_timesteps);
-}
-
 void draws_take(
     struct noise_generator *generator, const struct draws_options *o, const struct draws_batch *b) {
     const int64_t rows = b->shape.rows;
@@ -86,7 +80,9 @@ void draws_take(
     draw_noise(generator, o, b, b->target);
     if (o->input_perturbation != 0)
         noise_draw(generator, b->work, elements(&b->shape));
-    draw_timesteps(&generator->mt, o, rows, b->timesteps);
+    for (int64_t row = 0; row < rows; row++)
+        b->timesteps[row] = (int32_t)(mt19937_next(&generator->mt) %
+                                      (uint32_t)o->num_train_timesteps);
     for (int64_t row = 0; row < rows; row++)
         b->dropped[row] = o->caption_dropout > 0 &&
                           draws_uniform(&generator->mt) < o->caption_dropout;
@@ -94,7 +90,7 @@ void draws_take(
 }
 
 void draws_skip(struct noise_generator *generator, const struct draws_options *o,
-    const struct draws_shape *shape, bool masked, int32_t *timesteps) {
+    const struct draws_shape *shape, bool masked) {
     const int64_t all = elements(shape);
     noise_skip(generator, all);
     if (masked)
@@ -104,7 +100,5 @@ void draws_skip(struct noise_generator *generator, const struct draws_options *o
         noise_skip(generator, shape->rows * shape->channels);
     if (o->input_perturbation != 0)
         noise_skip(generator, all);
-    draw_timesteps(&generator->mt, o, shape->rows, timesteps);
-    if (o->caption_dropout > 0)
-        mt19937_skip(&generator->mt, shape->rows);
+    mt19937_skip(&generator->mt, o->caption_dropout > 0 ? 2 * shape->rows : shape->rows);
 }

@@ -46,10 +46,10 @@ struct draws_batch {
 void draws_take(struct noise_generator *generator, const struct draws_options *options,
     const struct draws_batch *batch);
 
-/* Draws what draws_take draws for a batch of this shape, but computes only the timesteps, [rows].
- * `masked`: with latents of masked pictures. */
+/* Advances the generator as draws_take does for a batch of this shape. `masked`: with latents of
+ * masked pictures. */
 void draws_skip(struct noise_generator *generator, const struct draws_options *options,
-    const struct draws_shape *shape, bool masked, int32_t *timesteps);
+    const struct draws_shape *shape, bool masked);
 
 /* Do what torch.rand(()) and torch.randperm(count) do. The permutation has the numbers below
  * count. */

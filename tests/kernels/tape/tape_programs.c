@@ -132,9 +132,9 @@ void program_start(struct program *p, const struct program_case *of, const struc
     *p = (struct program){ .kernels = kernels, .numbers = numbers, .fill = fill };
     state = fill ? 1 : state;
     of->build(p);
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < of->rows; i++)
         p->rows[i] = p->changes;
-    p->overlay = (struct overlay){ p->rows, ROWS };
+    p->overlay = (struct overlay){ p->rows, of->rows };
 }
 
 void program_finish(struct program *p) {
@@ -383,7 +383,32 @@ static void forward_rest(struct compute *c, void *program) {
     arena_release(c->arena, start);
 }
 
-const struct program_case program_cases[] = { { "resnet", build_resnet, forward_resnet },
-    { "transformer", build_transformer, forward_transformer },
-    { "the rest", build_rest, forward_rest } };
+/* --- many rows; each parameter has one call --- */
+
+static void build_many_rows(struct program *p) {
+    input(p, tensor_3d(NULL, DTYPE_F32, ROWS_MOST, 3, 8));
+    linear(p, 12, 8, false);
+    pair(p, 0, 12, 3, 0.25f);
+    linear(p, 16, 12, true);
+    pair(p, 0, 16, 2, 0.5f);
+    output(p, tensor_3d(NULL, DTYPE_F32, ROWS_MOST, 3, 8));
+}
+
+static void forward_many_rows(struct compute *c, void *program) {
+    const struct program *p = program;
+    const size_t start = arena_mark(c->arena);
+    struct tensor x = compute_tensor_3d(c, DTYPE_F32, ROWS_MOST, 3, 8), out = p->out;
+    struct tensor h = compute_tensor_3d(c, DTYPE_F32, ROWS_MOST, 3, 12);
+    op_convert(c, &(struct convert_args){ .x = &p->inputs[0], .y = &x });
+    linear_to(c, p->weights[0], &x, NULL, &h);
+    linear_to(c, p->weights[1], &h, NULL, &x);
+    op_convert(c, &(struct convert_args){ .x = &x, .y = &out });
+    arena_release(c->arena, start);
+}
+
+const struct program_case program_cases[] = { { "resnet", build_resnet, forward_resnet, ROWS },
+    { "transformer", build_transformer, forward_transformer, ROWS },
+    { "the rest", build_rest, forward_rest, ROWS },
+    { "many rows", build_many_rows, forward_many_rows, ROWS_MOST } };
+const struct program_case *const program_many_rows = &program_cases[3];
 const int program_case_count = sizeof(program_cases) / sizeof(program_cases[0]);

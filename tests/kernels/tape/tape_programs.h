@@ -8,6 +8,7 @@
 #include "kernels/tape.h"
 
 #define ROWS 2
+#define ROWS_MOST 40
 #define MOST 24
 
 /* A parameter of up to two parts. Each part is a range of the program's numbers. */
@@ -33,7 +34,7 @@ struct program {
     struct low_rank_pair *pairs[MOST]; /* owned */
     int pair_count;
     struct row_overlay *changes; /* owned */
-    const struct row_overlay *rows[ROWS];
+    const struct row_overlay *rows[ROWS_MOST];
     struct overlay overlay;
     struct tensor lengths, ids; /* i32, if the program uses them */
     struct tensor out;          /* f32 */
@@ -47,8 +48,10 @@ struct program_case {
     const char *name;
     void (*build)(struct program *p);
     void (*forward)(struct compute *c, void *program);
+    int rows; /* of the batch: ROWS or, to have more than a few, ROWS_MOST */
 };
 extern const struct program_case program_cases[];
+extern const struct program_case *const program_many_rows; /* one of them */
 extern const int program_case_count;
 
 #define PROGRAM_NUMBERS 65536

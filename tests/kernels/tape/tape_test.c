@@ -376,6 +376,85 @@ static void hooks_keep_their_promises(
     program_finish(&p);
 }
 
+/* Writes numbers to the device memory at `to`. */
+static void put(const float *from, size_t bytes, float *to) {
+    struct error err = { 0 };
+    CHECK(kernels->memory->upload(to, from, bytes, &err), "%s", err.message);
+}
+
+/* A pass adds to each gradient once: contents = fl(contents + g), where g is what the pass leaves
+ * in zeros. g is the same for any contents only if no call of the pass rounds a part of it. */
+static void a_pass_adds_once(bool dropout) {
+    static float zeros[PROGRAM_NUMBERS], before[PROGRAM_NUMBERS], g[MOST][2][4096];
+    struct program p;
+    struct taped t;
+    int64_t compared = 0, wrong = 0;
+    program_start(&p, program_many_rows, kernels, numbers, true);
+    tape_start(&t, &p, program_many_rows, false, dropout);
+    for (int64_t i = 0; i < PROGRAM_NUMBERS; i++)
+        before[i] = 3 * program_random();
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < t.count; i++)
+            for (int part = 0; part < 2; part++)
+                if (t.parameters[i].gradient[part])
+                    put(pass ? before : zeros, t.bytes[i][part], t.parameters[i].gradient[part]);
+        run_pass(&t, &p);
+        for (int i = 0; i < t.count; i++)
+            for (int part = 0; part < 2; part++) {
+                struct error err = { 0 };
+                const float *now = t.parameters[i].gradient[part]
+                                       ? kernels->memory->view(
+                                             t.parameters[i].gradient[part], t.bytes[i][part], &err)
+                                       : NULL;
+                const int64_t count = now ? (int64_t)(t.bytes[i][part] / sizeof(float)) : 0;
+                CHECK(count <= 4096, "%lld numbers", (long long)count);
+                for (int64_t k = 0; k < count; k++) {
+                    wrong += pass && now[k] != before[k] + g[i][part][k];
+                    compared += pass;
+                    g[i][part][k] = now[k];
+                }
+            }
+    }
+    CHECK(!wrong, "%s, dropout %d: %lld of %lld numbers are not fl(contents + g)", kernels->name,
+        dropout, (long long)wrong, (long long)compared);
+    printf("%s, dropout %d, %d rows: %lld numbers of gradients are fl(contents + g)\n",
+        kernels->name, dropout, program_many_rows->rows, (long long)compared);
+    tape_finish(&t, &p);
+    program_finish(&p);
+}
+
+/* All rows have the same input. Without dropout they have the same output. With dropout no two do,
+ * because each element of a batch has its own random number. */
+static void rows_have_masks_of_their_own(bool dropout) {
+    static float kept[PROGRAM_NUMBERS];
+    struct error err = { 0 };
+    struct program p;
+    struct taped t;
+    program_start(&p, program_many_rows, kernels, numbers, true);
+    program_finish(&p);
+    memcpy(kept, numbers, sizeof(kept));
+    const int rows = program_many_rows->rows;
+    const int64_t row = p.variables[0].count[0] / rows;
+    for (int64_t i = row; i < p.variables[0].count[0]; i++)
+        numbers[p.variables[0].first[0] + i] = numbers[p.variables[0].first[0] + i % row];
+    program_start(&p, program_many_rows, kernels, numbers, false);
+    tape_start(&t, &p, program_many_rows, false, dropout);
+    tape_begin(t.tape);
+    go_on(&t, TAPE_MIDDLE);
+    const size_t bytes = tensor_bytes(&p.out) / (size_t)rows;
+    const char *out = kernels->memory->view(p.out.data, tensor_bytes(&p.out), &err);
+    int same = 0;
+    for (int a = 0; out && a < rows; a++)
+        for (int b = 0; b < a; b++)
+            same += memcmp(out + (size_t)a * bytes, out + (size_t)b * bytes, bytes) == 0;
+    CHECK(same == (dropout ? 0 : rows * (rows - 1) / 2), "%s, dropout %d: %d pairs of rows agree",
+        kernels->name, dropout, same);
+    printf("%s, dropout %d: %d pairs of %d rows agree\n", kernels->name, dropout, same, rows);
+    tape_finish(&t, &p);
+    program_finish(&p);
+    memcpy(numbers, kept, sizeof(kept));
+}
+
 /* Every allocation gets a new address: memory is not freed until the end. */
 static struct block {
     char *begin;
@@ -641,6 +720,10 @@ static void all_programs(const struct kernels *table) {
         keeps_its_promises(&program_cases[i], true);
         for (int which = 0; which < 4; which++)
             hooks_keep_their_promises(&program_cases[i], which & 1, which & 2);
+    }
+    for (int dropout = 0; dropout < 2; dropout++) {
+        a_pass_adds_once(dropout);
+        rows_have_masks_of_their_own(dropout);
     }
 }
 

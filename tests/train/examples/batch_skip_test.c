@@ -1,8 +1,8 @@
 /* Batches of other ranks, skipped instead of computed. For jobs with every feature that draws
  * random numbers, one process computes two epochs of batches. Then each of three ranks goes through
  * the same epochs: it computes every third batch and skips the others. After every batch its
- * generators must be in the same state as in the one process, and the batches that it computes, the
- * sizes and the weights of the losses must have the same bits.
+ * generators must be in the same state as in the one process, and the batches that it computes must
+ * have the same bits.
  *
  * usage: batch_skip_test train_losses.json CHECKPOINT */
 #include "base/sha256.h"
@@ -128,8 +128,6 @@ struct drawn {
 /* What is compared of a batch. */
 struct outcome {
     struct drawn after;
-    struct batch_shape shape;
-    float weights[TRAIN_PASS_ROWS_MAX];
     struct digest input; /* of everything that the pass reads; zeros if it was skipped */
 };
 
@@ -163,6 +161,17 @@ static enum encoded_masks masks_of(const struct job *job) {
                                                     : ENCODED_MASKS_DRAWN;
 }
 
+static struct batch_options batch_options_of(const struct job *job) {
+    return (struct batch_options){ .config = &job->config,
+        .source = &job->source,
+        .encoded = job->encoded,
+        .vae = shared.vae,
+        .alphas_cumprod = shared.noise.alphas_cumprod,
+        .num_train_timesteps = shared.noise.num_train_timesteps,
+        .v_prediction = job->features->v_prediction,
+        .inpainting = job->features->inpainting };
+}
+
 static void init(struct job *job, const struct features *f) {
     struct error err = { 0 };
     *job = (struct job){ .features = f };
@@ -190,16 +199,8 @@ static void init(struct job *job, const struct features *f) {
                             .shuffle = c->shuffle_caption ? &job->shuffle : NULL },
              &job->encoded, &err),
         &err);
-    must(batch_create(&(struct batch_options){ .config = c,
-                          .source = &job->source,
-                          .encoded = job->encoded,
-                          .vae = shared.vae,
-                          .alphas_cumprod = shared.noise.alphas_cumprod,
-                          .num_train_timesteps = shared.noise.num_train_timesteps,
-                          .v_prediction = f->v_prediction,
-                          .inpainting = f->inpainting },
-             &job->batch, &err),
-        &err);
+    const struct batch_options options = batch_options_of(job);
+    must(batch_create(&options, &job->batch, &err), &err);
 }
 
 static void finish(struct job *job) {
@@ -222,15 +223,17 @@ static bool same_drawn(const struct drawn *a, const struct drawn *b) {
            memcmp(&a->masks, &b->masks, sizeof(a->masks)) == 0;
 }
 
-static struct digest digest_of(
-    const struct job *job, const struct pass_batch *in, const struct batch_shape *shape) {
-    const size_t pixels = (size_t)(shape->rows * shape->height * shape->width) * sizeof(float);
+static struct digest digest_of(const struct job *job, const struct pass_batch *in) {
+    const struct batch_shape shape = batch_get_shape(job->batch);
+    const size_t pixels = (size_t)(shape.rows * shape.height * shape.width) * sizeof(float);
     struct sha256 sha;
     sha256_begin(&sha);
+    sha256_add(&sha, &shape, sizeof(shape));
+    sha256_add(&sha, in->weights, (size_t)shape.rows * sizeof(*in->weights));
     sha256_add(&sha, in->noisy, pixels * (job->features->inpainting ? 9 : 4));
     sha256_add(&sha, in->target, pixels * 4);
-    sha256_add(&sha, in->timesteps, (size_t)shape->rows * sizeof(*in->timesteps));
-    sha256_add(&sha, in->context, (size_t)shape->rows * encoded_caption_bytes(job->encoded));
+    sha256_add(&sha, in->timesteps, (size_t)shape.rows * sizeof(*in->timesteps));
+    sha256_add(&sha, in->context, (size_t)shape.rows * encoded_caption_bytes(job->encoded));
     return sha256_end(&sha);
 }
 
@@ -241,10 +244,8 @@ static void compute(struct job *job, int64_t epoch, const int64_t *samples, int6
     batch_begin(job->batch, epoch, samples, count, &drawn->generator, &drawn->masks);
     while (!done)
         must(batch_fetch(job->batch, &done, &err), &err);
-    out->shape = batch_get_shape(job->batch);
     const struct pass_batch in = batch_take(job->batch, &drawn->generator, SCALE);
-    memcpy(out->weights, in.weights, (size_t)out->shape.rows * sizeof(float));
-    out->input = digest_of(job, &in, &out->shape);
+    out->input = digest_of(job, &in);
     out->after = *drawn;
 }
 
@@ -271,8 +272,7 @@ static int64_t run(struct job *job, int rank, int world, struct outcome *out) {
                 continue;
             }
             out[at] = (struct outcome){ 0 };
-            out[at].shape = batch_skip(
-                job->batch, samples, count, &drawn.generator, &drawn.masks, SCALE, out[at].weights);
+            batch_skip(job->batch, samples, count, &drawn.generator, &drawn.masks);
             out[at].after = drawn;
         }
         order_finish(&order);
@@ -283,9 +283,7 @@ static int64_t run(struct job *job, int rank, int world, struct outcome *out) {
 
 /* Returns whether both have the same bits, as far as `got` was computed. */
 static bool is_same(const struct outcome *want, const struct outcome *got, bool computed) {
-    return same_drawn(&want->after, &got->after) && want->shape.rows == got->shape.rows &&
-           want->shape.height == got->shape.height && want->shape.width == got->shape.width &&
-           memcmp(want->weights, got->weights, (size_t)want->shape.rows * sizeof(float)) == 0 &&
+    return same_drawn(&want->after, &got->after) &&
            (!computed || memcmp(&want->input, &got->input, sizeof(got->input)) == 0);
 }
 
@@ -302,17 +300,39 @@ static void a_batch_in_progress_stays(struct job *job) {
     batch_begin(job->batch, 0, samples, count, &drawn.generator, &drawn.masks);
     must(batch_fetch(job->batch, &done, &err), &err);
     struct drawn copy = drawn;
-    (void)batch_skip(job->batch, other, count, &copy.generator, &copy.masks, 1, NULL);
+    batch_skip(job->batch, other, count, &copy.generator, &copy.masks);
     CHECK(!same_drawn(&copy, &drawn), "%s: nothing is skipped", job->features->name);
     while (!done)
         must(batch_fetch(job->batch, &done, &err), &err);
-    got.shape = batch_get_shape(job->batch);
     const struct pass_batch in = batch_take(job->batch, &drawn.generator, SCALE);
-    memcpy(got.weights, in.weights, (size_t)got.shape.rows * sizeof(float));
-    got.input = digest_of(job, &in, &got.shape);
+    got.input = digest_of(job, &in);
     got.after = drawn;
     CHECK(is_same(&want, &got, true), "%s: a skip changes the batch in progress",
         job->features->name);
+}
+
+/* A batch may have as many rows as a pass. Fewer samples than train_batch_size make smaller ones.
+ */
+static void large_batches_are_refused(struct job *job) {
+    struct error err = { 0 };
+    struct batch *batch = NULL;
+    struct train_source many = job->source;
+    struct batch_options options = batch_options_of(job);
+    const bool prior = job->config.with_prior_preservation;
+    const int64_t size = job->config.train_batch_size, most = TRAIN_PASS_ROWS_MAX / (1 + prior);
+    char words[80];
+    snprintf(words, sizeof(words), "train_batch_size is %d; at most %d", (int)most + 1, (int)most);
+    many.count = most + 1;
+    options.source = &many;
+    job->config.train_batch_size = most + 1;
+    CHECK(!batch_create(&options, &batch, &err) && !batch && err.code == ERROR_INVALID,
+        "%s: a batch of %lld samples is made", job->features->name, (long long)most + 1);
+    CHECK_CONTAINS(err.message, words);
+    printf("%s: %s\n", job->features->name, err.message);
+    options.source = &job->source;
+    must(batch_create(&options, &batch, &err), &err);
+    batch_destroy(batch);
+    job->config.train_batch_size = size;
 }
 
 int main(int argc, char **argv) {
@@ -348,6 +368,8 @@ int main(int argc, char **argv) {
         }
         if (!cases[i].two_sizes)
             a_batch_in_progress_stays(&job);
+        if (i == 0 || job.config.with_prior_preservation)
+            large_batches_are_refused(&job);
         finish(&job);
     }
     printf("%d configurations, %d ranks: after %lld skipped and %lld computed batches the states "
