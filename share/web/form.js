@@ -37,7 +37,9 @@ function sizeFields({ model, limits }) {
     ];
 }
 
-function moreFields() {
+function moreFields({ limits }) {
+    const side = { kind: "integer", min: limits.width_min, max: limits.width_max, step: limits.size_multiple,
+        placeholder: "the picture's" };
     return [
         { name: "guidance_rescale", kind: "number", label: "Guidance rescale", default: 0, min: 0, max: 1,
             step: 0.05, slide: [0, 1, 0.05], help: "for v-prediction models" },
@@ -48,6 +50,13 @@ function moreFields() {
             values: [["truncate", "cut, with a warning"], ["chunk", "encode in pieces"]] },
         { name: "rng", kind: "choice", label: "Noise", default: "cpu",
             values: [["cpu", "torch's CPU generator"], ["cuda", "torch's CUDA generator"]] },
+        { name: "subseed", kind: "integer", label: "Variation seed", min: 0, max: SEED_MAX, placeholder: "random",
+            empty: "Random" },
+        { name: "subseed_strength", kind: "number", label: "Variation strength", default: 0, min: 0, max: 1,
+            step: 0.01, slide: [0, 1, 0.01], help: "how far the seed's noise is turned towards the variation seed's" },
+        { ...side, name: "seed_resize_from_w", label: "Noise width",
+            help: "a seed's pictures resemble each other only in one size; the seed is used as for this size" },
+        { ...side, name: "seed_resize_from_h", label: "Noise height", help: "beside the width" },
         { name: "output", kind: "choice", label: "File", default: "png",
             values: [["png", "PNG"], ["jpeg", "JPEG"], ["webp", "WebP"]] },
         { name: "quality", kind: "integer", label: "Quality", min: 1, max: 100, placeholder: "90",
@@ -115,7 +124,7 @@ export function createForm(info, schedulers) {
         plain: field.default });
     const prompts = promptFields().map(create);
     const sizes = sizeFields(info).map(create);
-    const more = moreFields().map(create);
+    const more = moreFields(info).map(create);
     const plain = [...prompts, ...sizes, ...more];
     const named = Object.fromEntries(plain.map((one) => [one.name, one]));
     const sampler = createSampler(schedulers, info);
@@ -215,7 +224,7 @@ export function createForm(info, schedulers) {
         async take(fields) {
             const known = [...plain.map((one) => one.name), "scheduler", "loras", "init_image", "mask_image"];
             if (fields.init_image)
-                known.push("strength", "resize_mode");
+                known.push("strength", "masked_content", "resize_mode");
             await source.set(null);
             return [...show(fields), ...(fields.init_image ? ["the start picture"] : []),
                 ...(fields.mask_image ? ["the mask"] : []),

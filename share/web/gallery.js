@@ -16,7 +16,9 @@ export function picturesOf(answer, kept) {
     return answer.images.map((image, index) => ({
         id: `${answer.id}-${index}`, created: answer.created,
         blob: base64ToBlob(image.b64_json, TYPES[rest.output] ?? "image/png"),
-        parameters: { ...rest, seed: image.seed, num_images: 1, width: image.width, height: image.height },
+        /* The pictures of a varied request have one seed, and subseeds that follow each other. */
+        parameters: { ...rest, ...("subseed" in rest ? { subseed: rest.subseed + index } : {}), seed: image.seed,
+            num_images: 1, width: image.width, height: image.height },
         timings: answer.timings, kept,
         warnings: image.nsfw ? [...answer.warnings, "The safety checker has blackened this picture."]
                              : answer.warnings,

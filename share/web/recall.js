@@ -5,7 +5,8 @@ import { blobToDataUrl } from "./dom.js";
 
 /* AUTOMATIC1111's names of numbers, and ours. */
 const NUMBERS = { "Steps": "num_inference_steps", "CFG scale": "guidance_scale", "Seed": "seed",
-    "Size-1": "width", "Size-2": "height" };
+    "Variation seed": "subseed", "Variation seed strength": "subseed_strength",
+    "Seed resize from-1": "seed_resize_from_w", "Seed resize from-2": "seed_resize_from_h", "Size-1": "width", "Size-2": "height" };
 /* Entries of an infotext that are not settings, or that are handled below. */
 const KNOWN = new Set([...Object.keys(NUMBERS), "Prompt", "Negative prompt", "Sampler", "Schedule type", "Eta", "Clip skip",
     "RNG", "Version", "Model", "Model hash", "VAE", "VAE hash", "Lora hashes", "TI hashes", "Hashes"]);

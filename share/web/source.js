@@ -168,7 +168,10 @@ export function createSource(onsize) {
     const strength = control({ name: "strength", kind: "number", label: "Strength", min: 0, max: 1,
         step: 0.01, slide: [0, 1, 0.01], help: "how much of the steps the picture goes through" });
     const resize = control({ name: "resize_mode", kind: "choice", label: "If its size differs", default: "crop",
-        values: [["crop", "resize and crop"], ["default", "resize"], ["fill", "resize and fill the rest"], ["none", "refuse"]] });
+        values: [["crop", "resize and crop"], ["default", "resize"], ["fill", "resize and fill the rest"],
+            ["latent", "resize its latents"], ["none", "refuse"]] });
+    const content = control({ name: "masked_content", kind: "choice", label: "The mask begins with", default: "original",
+        values: [["original", "the picture"], ["noise", "noise"], ["nothing", "nothing"]] });
     const fault = element("small.fault", { hidden: true });
     const easel = element("div.easel", {}, image, canvas, cursor);
     const tools = element("div.row", {},
@@ -177,7 +180,7 @@ export function createSource(onsize) {
         button("Clear", () => painter.clear()));
     const open = element("div.opened", { hidden: true }, easel,
         element("p.hint", {}, "Paint over what is to be drawn anew; without paint, all of it is."),
-        tools, brush.root, strength.root, resize.root,
+        tools, brush.root, strength.root, content.root, resize.root,
         button("Take the picture away", () => { clear(); input.focus(); }));
     const root = element("div", {}, drop, open, fault);
     let file = null, strengthTouched = false;
@@ -236,7 +239,7 @@ export function createSource(onsize) {
 
     takeFiles(root, input, (files) => files[0] && take(files[0]));
     return {
-        root, input, wrong, take, clear, controls: [strength, resize],
+        root, input, wrong, take, clear, controls: [strength, content, resize],
         digest: () => (!file ? "none" : painter.painted() ? "with a mask" : "whole"),
         /* Resolves to the fields of the request, and the blobs that they were made from. */
         async get() {
@@ -245,8 +248,10 @@ export function createSource(onsize) {
             const mask = painter.painted() ? await painter.toPng() : null;
             const fields = { init_image: await blobToDataUrl(file), strength: strength.get(),
                 resize_mode: resize.get() };
-            if (mask)
+            if (mask) {
                 fields.mask_image = await blobToDataUrl(mask);
+                fields.masked_content = content.get();
+            }
             return { fields, kept: { file, mask } };
         },
         async set(kept, parameters) {
@@ -256,6 +261,7 @@ export function createSource(onsize) {
             if (kept.mask)
                 await painter.load(kept.mask);
             strength.set(parameters.strength);
+            content.set(parameters.masked_content ?? "original");
             resize.set(parameters.resize_mode);
         },
     };
