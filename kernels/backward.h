@@ -6,9 +6,10 @@
  * entry, these rules hold in addition to those of kernels.h:
  *  - gradients of activations are written, or added to the present contents if `accumulate` is set;
  *  - a parameter's gradient is computed whole, in f32, and added once: contents = fl(contents + g),
- *    where g is the finished f32 gradient of this call: what the call leaves in zeros. Sums inside
- *    g may be wider. So gradients that are computed apart, each onto zeros, and then added in f32
- *    in the order of the calls have the bits that the calls leave one after the other;
+ *    where g is what the same call writes if the contents are zeros. The rule is per call: a pass
+ *    with several calls for a parameter adds several times. Sums inside g may be wider. So
+ * gradients that are computed apart, each onto zeros, and then added in f32 in the order of the
+ * calls have the bits that the calls leave one after the other;
  *  - a gradient that is not wanted is NULL;
  *  - dy is never written; a gradient that is written overlaps no input unless the field allows it;
  *  - row i of an activation's gradient depends on row i of the inputs only; a parameter's gradient

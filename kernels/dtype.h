@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* f64: sums alone. */
+/* f64 is used only for sums. */
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32, DTYPE_I64, DTYPE_F64 };
 
 /* Bytes of one element. */

@@ -58,11 +58,12 @@ enum tape_hook {
      * with a gradient, right behind the last call that adds to it. If there is no such call:
      * where the backward begins. Not for a TAPE_INPUT. */
     TAPE_GRADIENT_DONE,
-    /* The next calls read a packed weight. Then: they are done. The pass reads the weight's memory
+    /* The calls up to this weight's TAPE_WEIGHT_DONE read it. The pass reads the weight's memory
      * only between the two, so it may hold anything before and after. At most one weight is needed
      * at a time. With checkpointing, calls that run a second time need their weights again. No
      * weight is needed in the middle and at the end of a pass. */
     TAPE_WEIGHT_NEEDED,
+    /* These calls have been run (on an accelerator: queued). */
     TAPE_WEIGHT_DONE,
 };
 
@@ -75,9 +76,10 @@ struct tape_options {
      * of another. The arena grows to what the largest tape needs and serves nothing else. */
     struct arena *arena;
     /* Called by tape_advance; NULL: no hooks. On an accelerator the calls before a hook have been
-     * queued and need not have run; what the hook queues in turn runs in its place. A false with an
-     * error ends the pass, and the hooks that are left are not called. A tape's calls are never
-     * recorded as a graph (recordings.h), so no pass is without its hooks. */
+     * queued and need not have run; what the hook queues in turn runs in its place. A false ends
+     * the pass with the hook's error, or with ERROR_INTERNAL if it set none, and the hooks that are
+     * left are not called. A tape's calls are never recorded as a graph (recordings.h), so no pass
+     * is without its hooks. */
     bool (*hook)(void *user, enum tape_hook hook, int index, struct error *err);
     void *user;
 };

@@ -116,7 +116,8 @@ static bool is_off(const char *name, bool *off, struct error *err) {
            error_set(err, ERROR_INVALID, "%s is \"%.40s\"; it can be 0 or 1", name, text);
 }
 
-/* A small workspace makes entries cut their work into many parts, which few calls need else. */
+/* With a small workspace entries cut their work into many parts. With the default size few calls
+ * are cut. */
 static bool read_workspace(struct cuda_properties *out, struct error *err) {
     static const char name[] = "LATENTD_CUDA_WORKSPACE_KIB";
     const size_t most = CUDA_WORKSPACE_BYTES >> 10;

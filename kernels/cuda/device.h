@@ -25,7 +25,7 @@ extern "C" {
 /* Size of the scratch memory that all entries share, unless LATENTD_CUDA_WORKSPACE_KIB makes it
  * smaller. */
 #define CUDA_WORKSPACE_BYTES ((size_t)64 << 20)
-#define CUDA_WORKSPACE_KIB_MIN 64 /* what entries take without asking for its size */
+#define CUDA_WORKSPACE_KIB_MIN 64 /* some entries use up to this much without checking the size */
 
 #ifdef __cplusplus
 extern "C" {

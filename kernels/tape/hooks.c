@@ -63,6 +63,11 @@ static void see_writes(struct plan *p, const struct call *call, size_t item) {
     }
 }
 
+/* The tape does not write to the gradients that a TAPE_INPUT may name. */
+static bool has_hook(const struct tape_parameter *p) {
+    return p->kind != TAPE_INPUT && (p->gradient[0] || p->gradient[1]);
+}
+
 /* Finds the place behind each gradient's last write. A gradient that no call writes is done where
  * the backward begins. */
 static void find_spots(struct plan *p) {
@@ -70,7 +75,7 @@ static void find_spots(struct plan *p) {
     for (int i = 0; i < tape->parameter_count; i++) {
         p->spots[i] = (struct spot){ tape->middle, i };
         for (int part = 0; part < 2; part++)
-            if (tape->parameters[i].gradient[part])
+            if (has_hook(&tape->parameters[i]) && tape->parameters[i].gradient[part])
                 p->addresses[p->address_count++] =
                     (struct address){ tape->parameters[i].gradient[part], i };
     }
@@ -79,7 +84,7 @@ static void find_spots(struct plan *p) {
         if (tape->program.items[i].call)
             see_writes(p, tape->program.items[i].call, i);
     for (int i = 0; i < tape->parameter_count; i++)
-        if (tape->parameters[i].gradient[0] || tape->parameters[i].gradient[1])
+        if (has_hook(&tape->parameters[i]))
             p->spots[p->spot_count++] = p->spots[i];
     qsort(p->spots, p->spot_count, sizeof(*p->spots), by_place);
 }

@@ -86,6 +86,12 @@ static bool make_program(struct tape *tape, bool checkpointing, struct error *er
     return ok;
 }
 
+static void run_hook(const struct tape *tape, const struct work *work, struct compute *c) {
+    if (!tape->hook(tape->user, work->hook, work->index, &c->error) && compute_ok(c))
+        error_set(&c->error, ERROR_INTERNAL, "hook %d of a training pass failed without an error",
+            (int)work->hook);
+}
+
 static bool run(const struct tape *tape, const struct work *work, struct compute *c) {
     const struct device_memory *memory = c->kernels->memory;
     if (!compute_ok(c))
@@ -95,7 +101,7 @@ static bool run(const struct tape *tape, const struct work *work, struct compute
     else if (c->dry_run)
         return true;
     else if (work->hook)
-        (void)tape->hook(tape->user, work->hook, work->index, &c->error);
+        run_hook(tape, work, c);
     else if (work->from)
         (void)memory->copy(work->to, work->from, work->bytes, &c->error);
     else

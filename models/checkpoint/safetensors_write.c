@@ -20,8 +20,8 @@ static enum safetensors_dtype dtype_on_disk(enum dtype dtype) {
         return SAFETENSORS_I32;
     case DTYPE_I64:
         return SAFETENSORS_I64;
-    case DTYPE_F64:
-        return SAFETENSORS_F64;
+    case DTYPE_F64: /* no reader has it */
+        break;
     }
     return SAFETENSORS_DTYPE_COUNT;
 }
@@ -29,12 +29,9 @@ static enum safetensors_dtype dtype_on_disk(enum dtype dtype) {
 /* Sorts by dtype, wide ones first, so that every tensor is aligned in the file, then by name. The
  * format's own writer uses the same order. */
 static int item_order(const void *a, const void *b) {
-    static const int rank[] = { [DTYPE_I64] = 0,
-        [DTYPE_F64] = 1,
-        [DTYPE_F32] = 2,
-        [DTYPE_I32] = 3,
-        [DTYPE_BF16] = 4,
-        [DTYPE_F16] = 5 };
+    static const int rank[] = {
+        [DTYPE_I64] = 0, [DTYPE_F32] = 1, [DTYPE_I32] = 2, [DTYPE_BF16] = 3, [DTYPE_F16] = 4
+    };
     const struct safetensors_item *x = *(const struct safetensors_item *const *)a;
     const struct safetensors_item *y = *(const struct safetensors_item *const *)b;
     if (x->tensor.dtype != y->tensor.dtype)
@@ -47,6 +44,9 @@ static bool item_bytes(const struct safetensors_item *item, uint64_t *bytes, str
     if (t->device != DEVICE_CPU)
         return error_set(
             err, ERROR_INTERNAL, "tensor %s: only host memory can be written", item->name);
+    if (dtype_on_disk(t->dtype) == SAFETENSORS_DTYPE_COUNT)
+        return error_set(err, ERROR_INTERNAL, "tensor %s: %s cannot be written", item->name,
+            dtype_name(t->dtype));
     *bytes = safetensors_dtype_size(dtype_on_disk(t->dtype));
     for (int i = 0; i < t->rank; i++)
         if (t->shape[i] < 1 || __builtin_mul_overflow(*bytes, (uint64_t)t->shape[i], bytes) ||

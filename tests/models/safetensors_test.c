@@ -136,6 +136,10 @@ static void writes_what_the_library_writes(const char *sample) {
     CHECK(!safetensors_write("/nowhere/x.safetensors", items, 1, NULL, &err),
         "a file is written into a folder that does not exist");
     CHECK_CONTAINS(err.message, "cannot write /nowhere/x.safetensors");
+    const double sum = 1;
+    const struct safetensors_item f64 = { "sum", tensor_1d((void *)&sum, DTYPE_F64, 1) };
+    CHECK(!safetensors_write(copy, &f64, 1, NULL, &err), "f64 is written, which nothing reads");
+    CHECK_CONTAINS(err.message, "tensor sum: f64 cannot be written");
     CHECK(same_files(sample, copy), "a failed write must leave the old file");
     safetensors_close(file);
 }

@@ -274,6 +274,8 @@ static bool run_ranks(const struct low_rank *all, int64_t most, struct error *er
 
 template <class T> static bool run_terms(struct low_rank a, int64_t rows, struct error *err) {
     const int64_t floats = (int64_t)(cuda_workspace_bytes() / sizeof(float));
+    if (a.taps == 1) /* dx of a token depends on that token alone */
+        rows = a.tokens;
     const int64_t fit = floats / floats_of(&a) * rows / a.tokens; /* rows */
     const int64_t ranks = floats / (2 * a.tokens);
     if (fit >= rows)

@@ -151,10 +151,13 @@ static bool choose(const char *key, const char *name) {
 
 /* --- identity --- */
 
+/* With the switches that decide which kernels may be chosen and how they cut their work. */
 static void identity(char text[TUNER_IDENTITY_BYTES]) {
     const struct cuda_properties *p = cuda_get_properties();
-    snprintf(text, TUNER_IDENTITY_BYTES, "%s sm_%d x%d, driver %d, runtime %d, %s", p->name,
-        p->capability, p->multiprocessors, p->driver_version, p->runtime_version, cuda_tuned_code);
+    snprintf(text, TUNER_IDENTITY_BYTES,
+        "%s sm_%d x%d, driver %d, runtime %d, workspace of %zu KiB, %s clusters, %s", p->name,
+        p->capability, p->multiprocessors, p->driver_version, p->runtime_version,
+        p->workspace_bytes >> 10, p->no_clusters ? "no" : "with", cuda_tuned_code);
 }
 
 static bool try_candidate(int problem, int candidate, struct tuner_result *out, struct error *err) {

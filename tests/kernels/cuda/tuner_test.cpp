@@ -276,6 +276,7 @@ static void choices_are_used() {
     cuda_tuner.identity(identity);
     printf("%s\n", identity);
     CHECK_CONTAINS(identity, "sm_80");
+    CHECK_CONTAINS(identity, ", workspace of 96 KiB, no clusters, ");
     CHECK_CONTAINS(identity, ", gemm_hopper.cu ");
     CHECK(strlen(identity) < TUNER_IDENTITY_BYTES - 1, "%zu characters", strlen(identity));
 }
@@ -283,6 +284,8 @@ static void choices_are_used() {
 int main(int argc, char **) {
     struct error err = {};
     emulator_set_capability(80);
+    setenv("LATENTD_CUDA_WORKSPACE_KIB", "96", 1);
+    setenv("LATENTD_CUDA_CLUSTERS", "0", 1);
     CHECK(cuda_open(0, &err), "%s", err.message);
     if (argc > 1)
         return try_the_deadly_one();

@@ -112,7 +112,8 @@ static inline uint64_t watch_digest(const struct hook_watch *watch, int paramete
 }
 
 static inline bool watch_trains(const struct hook_watch *watch, int parameter) {
-    return watch->parameters[parameter].gradient[0] || watch->parameters[parameter].gradient[1];
+    const struct tape_parameter *p = &watch->parameters[parameter];
+    return p->kind != TAPE_INPUT && (p->gradient[0] || p->gradient[1]);
 }
 
 /* Sees which gradients the calls since the last hook have changed. */

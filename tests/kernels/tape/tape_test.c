@@ -74,7 +74,7 @@ static void tape_start(struct taped *t, struct program *p, const struct program_
             .layer = (uint32_t)i,
             .seed = &program_seed,
             .step = &program_step };
-        for (int part = 0; v->kind != TAPE_INPUT && part < 2; part++)
+        for (int part = 0; part < 2; part++)
             t->parameters[i].gradient[part] = room_for(p->kernels, v, part, &t->bytes[i][part]);
     }
     const struct compute like = { .kernels = p->kernels, .overlay = &p->overlay };
@@ -337,6 +337,39 @@ static void keeps_its_promises(const struct program_case *of, bool dropout) {
     program_finish(&p);
 }
 
+static bool call_writes(const struct call *call, const struct tape_parameter *to) {
+    bool writes = false;
+    for (int part = 0; part < 2; part++) {
+        for (int i = 0; i < call->tensor_count; i++)
+            writes |= call->tensors[i].data && call->tensors[i].data == to->gradient[part];
+        const struct low_rank_backward_args *a = &call->args.low_rank_backward;
+        for (int i = 0; call->operation == OPERATION_low_rank_backward && i < a->count; i++)
+            writes |= to->gradient[part] && (a->gradients[i].down == to->gradient[part] ||
+                                                a->gradients[i].up == to->gradient[part]);
+    }
+    return writes;
+}
+
+/* The item before a TAPE_GRADIENT_DONE, other hooks apart, is the last call that writes the
+ * gradient; if none does, the item is the first of the backward. */
+static void hooks_follow_at_once(const struct taped *t, const char *name) {
+    const struct works *program = &t->tape->program;
+    for (size_t i = 0; i < program->count; i++) {
+        if (program->items[i].hook != TAPE_GRADIENT_DONE)
+            continue;
+        const struct tape_parameter *of = &t->parameters[program->items[i].index];
+        size_t last = i, writer = program->count;
+        while (last > t->tape->middle && program->items[last].hook)
+            last--;
+        for (size_t k = t->tape->middle; k < program->count; k++)
+            if (program->items[k].call && call_writes(program->items[k].call, of))
+                writer = k;
+        CHECK(writer == last || (writer == program->count && last == t->tape->middle),
+            "%s: gradient %d is done behind item %zu, not %zu", name, program->items[i].index, last,
+            writer);
+    }
+}
+
 /* Runs two passes with hooks and compares the gradients with those of a pass without. */
 static void hooks_keep_their_promises(
     const struct program_case *of, bool checkpointing, bool dropout) {
@@ -354,6 +387,7 @@ static void hooks_keep_their_promises(
         plain.tape->figures.advances, hooked.tape->figures.advances);
     (void)tape_weights(hooked.tape, &weights);
     CHECK(weights == p.weight_count, "%s: %d weights of %d", of->name, weights, p.weight_count);
+    hooks_follow_at_once(&hooked, of->name);
     int hooks = 0;
     for (int pass = 0; pass < 2; pass++) {
         run_pass(&plain, &p);
@@ -396,7 +430,7 @@ static void a_pass_adds_once(bool dropout) {
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < t.count; i++)
             for (int part = 0; part < 2; part++)
-                if (t.parameters[i].gradient[part])
+                if (t.bytes[i][part])
                     put(pass ? before : zeros, t.bytes[i][part], t.parameters[i].gradient[part]);
         run_pass(&t, &p);
         for (int i = 0; i < t.count; i++)
@@ -627,11 +661,40 @@ static void wrong_uses_are_refused(void) {
     tape_destroy(NULL);
 }
 
+static bool silent_hook(void *user, enum tape_hook hook, int index, struct error *err) {
+    (void)user;
+    (void)hook;
+    (void)index;
+    (void)err;
+    return false;
+}
+
 static bool refusing_hook(void *user, enum tape_hook hook, int index, struct error *err) {
     int *left = user;
     (void)hook;
     (void)index;
     return (*left)-- > 0 || error_set(err, ERROR_IO, "the test refuses");
+}
+
+/* A hook that returns false ends the pass even if it sets no error. */
+static void a_hook_may_fail_silently(void) {
+    struct program p;
+    struct error err = { 0 };
+    struct tape *tape;
+    enum tape_point reached = TAPE_BETWEEN;
+    program_start(&p, &program_cases[0], kernels_cpu(), numbers, false);
+    const struct compute like = { .kernels = kernels_cpu(), .overlay = &p.overlay };
+    const struct tape_parameter x = { .kind = TAPE_INPUT, .what = &p.inputs[0] };
+    const struct tape_options options = { &x, 1, false, NULL, silent_hook, NULL };
+    CHECK(tape_create(&like, program_cases[0].forward, &p, &p.out, &options, &tape, &err), "%s",
+        err.message);
+    tape_begin(tape);
+    while (reached == TAPE_BETWEEN && tape_advance(tape, &reached, &err))
+        ;
+    CHECK(err.code == ERROR_INTERNAL, "the pass reaches %d: %s", (int)reached, err.message);
+    CHECK_CONTAINS(err.message, "failed without an error");
+    tape_destroy(tape);
+    program_finish(&p);
 }
 
 /* A hook that fails ends the pass, at whichever point of it; the next pass is whole. */
@@ -773,6 +836,7 @@ int main(int argc, char **argv) {
     wrong_uses_are_refused();
     rows_must_not_differ();
     a_hook_may_fail();
+    a_hook_may_fail_silently();
     tapes_share_an_arena();
     free(numbers);
     return check_done();
