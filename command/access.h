@@ -41,9 +41,9 @@ struct access_options {
             "and IP addresses; may be repeated",                                                   \
             .repeats = true },                                                                     \
         { "public-url", 0, "URL",                                                                  \
-            "address of the daemon for its clients, such as https://sd.example;\n"                 \
-            "pictures that OpenAI's clients get as a url begin with it [http://\n"                 \
-            "and the request's Host]",                                                             \
+            "address at which clients reach the daemon, such as\n"                                 \
+            "https://sd.example; URLs of pictures in answers to OpenAI's clients\n"                \
+            "begin with this address [http:// and the request's Host]",                            \
             .to = OPTION_TO_TEXT(T, a.public_url) },                                               \
         { "cors-origin", 0, "ORIGIN",                                                              \
             "allow web pages of this origin to call the daemon, such as\n"                         \

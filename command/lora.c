@@ -121,10 +121,12 @@ static bool open_adapters(
         run->adapters[i].adapter = opened[i];
         adapter_modules(opened[i], &modules);
         const struct adapter_leftover *leftovers = adapter_leftovers(opened[i], &left);
-        fprintf(stderr, "%s: %zu layers at %g, the text encoder's at %g\n", run->paths[i], modules,
-            run->adapters[i].weight, run->adapters[i].text_encoder_weight);
+        fprintf(stderr,
+            "%s: changes %zu layers, with weight %g in the UNet and %g in the text encoder\n",
+            run->paths[i], modules, run->adapters[i].weight, run->adapters[i].text_encoder_weight);
         if (left > 0)
-            fprintf(stderr, "warning: %zu parts of it change nothing here: %s (%s)%s\n", left,
+            fprintf(stderr,
+                "warning: %zu parts of it have no effect on this checkpoint: %s (%s)%s\n", left,
                 leftovers[0].name, leftovers[0].why, left > 1 ? ", ..." : "");
     }
     return true;

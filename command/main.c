@@ -26,7 +26,7 @@ static const struct {
     { "lora", lora_main, "merge LoRAs into a checkpoint" },
     { "train", train_main, "train a LoRA or all of the UNet on a folder of pictures" },
     { "key", key_main, "make an API key for a daemon" },
-    { "bench", bench_main, "time the parts of a picture on this machine" },
+    { "bench", bench_main, "measure how long each stage of drawing takes on this machine" },
     { "tune", tune_main, "measure which kernels are the fastest on this GPU" },
 };
 

@@ -55,7 +55,8 @@ static void use_tuned(const struct kernels *kernels) {
     if (tuner_cache_path(identity, path, sizeof(path)))
         tuner_cache_load(&cache, path);
     if (tuner_cache_apply(&cache, kernels->tuner) > 0)
-        log_info("%s: kernels for %d shapes as measured (%s)", kernels->name, cache.count, path);
+        log_info("%s: kernels for %d shapes are chosen by measurement (%s)", kernels->name,
+            cache.count, path);
     else
         log_info("%s: kernels are chosen by rule; `latentd tune --model PATH` measures them",
             kernels->name);

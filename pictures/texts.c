@@ -42,8 +42,8 @@ static bool add(struct picture_text_list *list, const char *keyword, char *text)
     return true;
 }
 
-/* --- PNG: libpng gets the text chunks in a PNG of one pixel, and reads up to that pixel. So errors
- * in other chunks of the file do not matter. --- */
+/* --- PNG: the text chunks are copied into a PNG of one pixel, and libpng reads that PNG up to its
+ * pixel. So errors in other chunks of the file do not matter. --- */
 
 static const uint8_t signature[PNG_SIGNATURE_BYTES] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a,
     '\n' };

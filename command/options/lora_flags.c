@@ -9,7 +9,8 @@
 
 #define ALLOWED "NAME_OR_FILE[:WEIGHT[:TEXT_WEIGHT]]"
 
-/* Cuts ":NUMBER" off the end of `text`. Returns false, and leaves *out, if there is none. */
+/* Cuts ":NUMBER" off the end of `text`. Returns false, and does not change *out, if the text does
+ * not end with ":NUMBER". */
 static bool cut_number(char *text, double *out) {
     char *colon = strrchr(text, ':'), *end;
     if (!colon || colon == text || !colon[1])
@@ -30,8 +31,8 @@ void lora_flag_cut_weights(char *text, double *weight, double *text_encoder_weig
         *weight = *text_encoder_weight;
 }
 
-/* Whether the text is a path. A name with folders, "style/snow", is none unless such a file or
- * folder is there. */
+/* Returns whether the text is a path. A text with folders that may be an adapter's name, such as
+ * "style/snow", is a path only if that file or folder exists. */
 static bool is_file(const char *text) {
     const char *ending = strrchr(text, '.');
     return (ending && strcmp(ending, ".safetensors") == 0) || file_is_folder(text) ||
@@ -56,7 +57,7 @@ static bool name_of_file(const char *path, char name[ADAPTER_NAME_MAX_BYTES + 1]
 }
 
 static bool refuse(const char *given, struct error *err) {
-    return options_refuse("lora", given, ALLOWED ", at most once each", err);
+    return options_refuse("lora", given, ALLOWED ", each adapter at most once", err);
 }
 
 /* Parses one --lora. `text` is a copy of `given`. */
@@ -69,7 +70,8 @@ static bool fill_one(
         return adapter_name_check("name", text, NULL) || refuse(given, err);
     }
     if (!name_of_file(text, out->name) || !adapter_name_check("lora", out->name, NULL))
-        return options_refuse("lora", given, "a file whose name can be an adapter's", err);
+        return options_refuse(
+            "lora", given, "a file whose name is also valid as an adapter's name", err);
     *path = strdup(text);
     return *path || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
 }

@@ -1,12 +1,13 @@
-/* low_rank: y += scale * up (down x) of each row's own terms, all rows and terms in one kernel.
+/* low_rank: adds scale * up (down x) to y, for each term of each row. One kernel does all rows and
+ * all their terms.
  *
  *   t[token][r] = scale * sum over taps and k of x[pixel(token, tap)][k] down[r][tap][k]
  *   y[token][first + j] += sum over r of t[token][r] up[j][r]
  *
- * A block takes TOKENS tokens of one row. It goes through the panels of 16 ranks of all terms of
- * its row, in passes of as many panels as its registers have room for. A pass reads x once for all
- * its panels and keeps t in shared memory. Terms with the same outputs are added before y is
- * rounded, if they are in one pass.
+ * A block computes TOKENS tokens of one row. A panel is 16 ranks of a term. The block goes through
+ * the panels of all terms of its row in passes of up to PASS panels, because its registers have no
+ * room for more. A pass reads x once for all its panels and keeps t in shared memory. Terms with
+ * the same outputs are added before y is rounded, if they are in one pass.
  *
  * The terms of a row are read from device memory, so that a recorded call keeps its arguments while
  * the terms change.
@@ -20,9 +21,11 @@
 
 #define THREADS 256
 #define TOKENS 64
-#define TOKENS_EACH 4 /* tokens per thread; threads are 16 lanes of a panel by 16 groups */
-#define PASS 8        /* panels */
-#define STEP 32       /* inputs loaded at once */
+/* Tokens per thread. The threads of a block are 16 groups of 16: a group has the same TOKENS_EACH
+ * tokens, and each of its threads has one rank of a panel. */
+#define TOKENS_EACH 4
+#define PASS 8  /* panels */
+#define STEP 32 /* inputs loaded at once */
 /* A line has 64 tokens, and 16 bytes more so that lines begin in different banks. */
 #define LINE (TOKENS + 4)
 
@@ -48,7 +51,8 @@ struct pass {
     int count;
 };
 
-/* Fills the pass with panels from panel *panel of term *term on, and advances both past them. */
+/* Fills the pass with up to PASS panels, beginning with panel *panel of term *term. Sets *panel and
+ * *term to the first panel that is left for the next pass. */
 __device__ __forceinline__ void pass_next(
     const struct low_rank_term *terms, uint32_t count, uint32_t *term, int *panel, struct pass *p) {
     p->count = 0;
@@ -144,7 +148,8 @@ __device__ __forceinline__ bool same_outputs(
     return a->first == b->first && a->n == b->n;
 }
 
-/* Adds to y the panels of the pass, from `from` on, that have the same outputs as panel `from`. */
+/* Adds up * t to y for those panels of the pass, from panel `from` on, whose terms have the same
+ * outputs as the term of panel `from`. */
 template <class T>
 __device__ __forceinline__ void add_outputs(const struct low_rank &g, T *y, int first,
     const struct pass &p, int from, const struct low_rank_shared *s) {
@@ -209,8 +214,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) low_rank(const str
     }
 }
 
-/* Uploads the terms of a call without device tables into the scratch memory: the spans, then the
- * terms. */
+/* Called if the call's terms are not in device memory yet. Uploads the spans, and behind them the
+ * terms, to the scratch memory. */
 static bool upload(struct low_rank *g, const struct low_rank_row *rows, struct error *err) {
     const size_t spans_bytes = ((size_t)g->rows * sizeof(*g->spans) + 15) / 16 * 16;
     size_t bytes = spans_bytes;

@@ -1,6 +1,7 @@
-/* The order of a "generate" job, stored as request.json in the job's folder. It is a body for POST
- * /generate in which the seed, the model and the adapters are decided, so every attempt of the job
- * draws the same. */
+/* Writes and reads the order of a "generate" job, which is stored as request.json in the job's
+ * folder. The order is the client's body for POST /generate. Values that the client left open and
+ * that might change before the job runs, such as the seed and the model, are filled in. So all
+ * attempts of the job draw the same pictures. */
 #ifndef SERVER_GENERATION_ORDERS_H
 #define SERVER_GENERATION_ORDERS_H
 

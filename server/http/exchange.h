@@ -28,7 +28,7 @@ struct exchange {
     const struct route_method *method; /* NULL if the path does not have this method */
     const struct dialect *dialect;     /* form of its errors; NULL: native */
     const char *raw_target;            /* the target in libmicrohttpd's memory */
-    const char *method_name; /* as sent, in libmicrohttpd's memory; "" before the head is in */
+    const char *method_name; /* as sent, in libmicrohttpd's memory; "" until the head has come */
     char *target;            /* owned: the request target as sent */
     char id[REQUEST_ID_MAX_BYTES + 1];
     /* The name of the request's API key, which owns what the request makes; "" if no key is
@@ -38,12 +38,12 @@ struct exchange {
     const char *cors_origin; /* origin of the page that sent it, if listed; else NULL */
     int64_t begun_ms;
     bool headers_seen;
-    bool admitted; /* the gate has let it through */
-    bool owed;     /* counted in the server's `owed` */
+    bool admitted; /* passed the check of API keys (server/access/gate.h) */
+    bool owed;     /* counted in http_server.owed: its answer is not completely sent */
     int status;    /* of the answer, when queued; 0: none */
     /* Body bytes announced by the client (BODY_BYTES_UNKNOWN if chunked), and received. */
     uint64_t body_bytes, body_received;
-    struct body *held; /* owned: the bytes received, without a sink (server/http/bodies.h) */
+    struct body *held; /* owned: received bytes, unless a sink takes them (server/http/bodies.h) */
     const char *body;  /* borrowed from `held`; NULL: not complete */
     size_t body_size;
     bool reads;              /* a reader has to parse the body, so keep it (later/reading.h) */

@@ -71,7 +71,8 @@ def same_pixels(folders):
 
 
 def refusals(folders):
-    for given, words in ((["nobody"], "one of ink, snow"), (["snow", "ALL/snow.safetensors"], "at most once each"),
+    for given, words in ((["nobody"], "one of ink, snow"),
+                         (["snow", "ALL/snow.safetensors"], "each adapter at most once"),
                          (["snow:a"], "snow:a"), (["snow:101"], "a number from -100 to 100"),
                          (["ALL/snow.safetensors"], f"another of that name in {folders.some}"),
                          (["ALL/none.safetensors"], "none.safetensors")):

@@ -129,9 +129,9 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
            memcmp(a->images[0], b->images[0], (size_t)(a->width * a->height * 3)) == 0;
 }
 
-/* CUDA draws in f32 what the CPU draws. Also draws the request a second time, when all of its steps
- * are replayed from recordings. */
-static void f32_is_the_cpus(void) {
+/* In f32, the picture drawn with CUDA matches that drawn on the CPU. The request is drawn with CUDA
+ * a second time, when all of its steps are replayed from recordings. */
+static void f32_matches_the_cpu(void) {
     struct generate_result cpu, cuda, again;
     struct device_figures figures;
     struct pipeline *p = open_on(DEVICE_CPU, DTYPE_F32, false);
@@ -154,7 +154,7 @@ static void f32_is_the_cpus(void) {
 }
 
 /* bf16 is the default and uses tensor cores. It is drawn with recordings and without. */
-static void bf16_rounds_and_replays_nothing_else(void) {
+static void bf16_matches_the_cpu_with_and_without_recordings(void) {
     struct generate_result cpu, bf16, plain;
     struct pipeline *p = open_on(DEVICE_CPU, DTYPE_F32, false);
     draw(p, SIZE_PX, STEPS, &cpu);
@@ -195,7 +195,7 @@ static void drawn_together(void) {
         .dtype = DTYPE_BF16,
         .requests = 4,
         .latents_only = true,
-        .seed = 3 }; /* with this seed requests share calls, one with edited texts and AND */
+        .seed = 3 }; /* so that requests share calls, and one has edited texts and AND */
     CHECK(drawn_together_same_bits(&four, max_rows, 2),
         "some request is drawn differently together with others: see above");
     rig_remove(&rig);
@@ -291,9 +291,9 @@ int main(int argc, char **argv) {
     setenv("LATENTD_TUNER_CACHE", "/nonexistent/tuner.txt", 1);
     emulator_set_capability(capability ? atoi(capability) : 80);
     emulator_set_memory((size_t)4 << 30);
-    f32_is_the_cpus();
+    f32_matches_the_cpu();
     if (strcmp(argv[2], "full") == 0)
-        bf16_rounds_and_replays_nothing_else();
+        bf16_matches_the_cpu_with_and_without_recordings();
     drawn_together();
     an_idle_engine_frees_adapters();
     faults();

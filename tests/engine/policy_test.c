@@ -37,29 +37,29 @@ struct choice {
     }
 
 static const struct choice choices[] = {
-    { "nobody", { { 0 } }, 0, 16, false, "nothing" },
-    { "the image with the least work left comes first, and all of its size join",
+    { "without images there is nothing to do", { { 0 } }, 0, 16, false, "nothing" },
+    { "the image with the least work left comes first, and all images of its size join it",
         { STEPPING(3, 1, 2), STEPPING(1, 1, 2), NEW(2, 1, 1) }, 3, 16, false, "step 1 2 0" },
     { "images with equal work come in the order of admission", { NEW(1, 1, 2), NEW(1, 1, 2) }, 2,
         16, false, "step 0 1" },
-    { "among equals an image in progress comes before a new one",
+    { "of two images with equal work, the one in progress comes before the new one",
         { NEW(1, 1, 2), STEPPING(1, 1, 2) }, 2, 16, false, "step 1 0" },
-    { "only images of the first one's size join",
+    { "only images that have the size of the first image join it",
         { STEPPING(2, 1, 2), STEPPING(1, 7, 2), STEPPING(3, 7, 2) }, 3, 16, false, "step 1 2" },
     { "a decode is chosen by its work like a step", { STEPPING(2, 1, 2), DECODING(1) }, 2, 16,
         false, "decode 1" },
     { "a decode waits for shorter work", { STEPPING(1, 1, 2), DECODING(2) }, 2, 16, false,
         "step 0" },
-    { "as many images join as the device gains from",
+    { "a call has at most call_images images",
         { STEPPING(1, 1, 2), STEPPING(2, 1, 2), STEPPING(3, 1, 2), STEPPING(4, 1, 2),
             STEPPING(5, 1, 2) },
         5, 16, false, "step 0 1 2 3" },
     { "the rows of a call are filled up to their limit",
         { STEPPING(1, 1, 2), STEPPING(2, 1, 2), STEPPING(3, 1, 1) }, 3, 3, false, "step 0 2" },
-    { "a call has at most twice as many rows as images that the device gains from",
+    { "a call of several images has at most 2 * call_images rows",
         { STEPPING(1, 1, 4), STEPPING(2, 1, 5), STEPPING(3, 1, 4) }, 3, 16, false, "step 0 2" },
-    { "a single image may have more rows than that", { STEPPING(1, 1, 9), STEPPING(2, 1, 1) }, 2,
-        16, false, "step 0" },
+    { "a single image may have more than 2 * call_images rows",
+        { STEPPING(1, 1, 9), STEPPING(2, 1, 1) }, 2, 16, false, "step 0" },
     { "one image is taken even if it exceeds the limit of rows",
         { STEPPING(1, 1, 2), STEPPING(2, 1, 1) }, 2, 1, false, "step 0" },
     { "an image that must be alone is alone in its call", { ALONE(1), STEPPING(2, 1, 2) }, 2, 16,
@@ -106,10 +106,11 @@ static void small_cases(void) {
     CHECK(call.count == 4, "images that do not make a call slower are left out: it has %d",
         call.count);
     static const double costs[][UNET_CALL_MAX_ROWS + 1] = {
-        /* wider calls gain nothing; they gain from the third image on; they gain too little to be
-         * worth waiting for */
+        /* The time per row is the same in calls of any width. */
         { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 },
+        /* A call of two images saves no time per row, a call of three or four does. */
         { 0, 1, 2, 3, 4.2, 4.6, 5.1, 5.8, 6.6, 8 },
+        /* Wider calls save less time per row than POLICY_GAIN. */
         { 0, 1, 2, 2.9, 3.8, 4.7, 5.6, 6.5, 7.4, 8.3 },
     };
     static const int want[] = { 1, 4, 1 };
@@ -117,10 +118,12 @@ static void small_cases(void) {
     for (int i = 0; i < 3; i++) {
         policy_choose(
             four, 4, &(struct policy_limits){ UNET_CALL_MAX_ROWS, false, costs[i] }, &call);
-        CHECK(call.count == want[i], "costs %d: %d images, not %d", i, call.count, want[i]);
+        CHECK(call.count == want[i], "row %d of costs: the call has %d images, not %d", i,
+            call.count, want[i]);
     }
     CHECK(policy_rank(8, 0, 1) == 4 && policy_rank(8, 0, -1) == 16 && policy_rank(8, 10, 0) == 7,
-        "%g %g %g", policy_rank(8, 0, 1), policy_rank(8, 0, -1), policy_rank(8, 10, 0));
+        "ranks %g, %g, %g, not 4, 16, 7", policy_rank(8, 0, 1), policy_rank(8, 0, -1),
+        policy_rank(8, 10, 0));
 }
 
 /* --- by simulation --- */
@@ -131,7 +134,7 @@ static void small_cases(void) {
 
 enum rule { ONE_AT_A_TIME, LEAST_WORK, AGEING, TURNS };
 static const char *const rule_names[] = { "one at a time", "least work", "least work, ageing",
-    "and turns" };
+    "ageing and turns" };
 
 struct request {
     double arrived;
@@ -146,7 +149,7 @@ struct load {
     enum rule rule;
     double gain;
     int width;   /* most images in a call */
-    double work; /* arriving per unit of time; 1: one-at-a-time's limit */
+    double work; /* evaluations arriving per unit of time; 1: the limit for calls of one image */
     int limit;   /* most requests present; others are refused */
     int requests;
     int callers; /* 0: each request is a caller of its own */
@@ -338,7 +341,7 @@ static void beats_one_at_a_time(void) {
 
 /* On a device where a call of eight takes 3.8 times as long as a call of one, twice as many images
  * are drawn and no request gets slower. */
-static void gains_where_the_device_does(void) {
+static void wide_calls_raise_throughput(void) {
     const struct load load = { .gain = 0.6, .width = 8, .limit = 16, .requests = 60000, .work = 4 };
     struct summary one = run(load, ONE_AT_A_TIME), ours = run(load, AGEING);
     CHECK(ours.per_second >= 2 * one.per_second, "%g images a unit of time, not twice %g",
@@ -371,7 +374,7 @@ static const struct turn_case turn_cases[] = {
         { 4, 8, 5 } },
     { "the caller that was served more comes later", 0, { { 0, 1, 20 }, { 1, 1, 3 } },
         { { 0, 0, 1, 0, 0, NULL, 0 }, { 1, 0, 15, 0, 1, NULL, 0 } }, 2, { 21, 18 } },
-    { "work already done for a caller's later request counts, for its first one it does not", 0,
+    { "work already done counts if it is for a later request of the caller, not for its first", 0,
         { { 0, 2, 0 } }, { { 0, 0, 2, 8, 0, NULL, 0 }, { 0, 1, 5, 3, 1, NULL, 0 } }, 2,
         { 3 + 2, 3 + 2 + 5 } },
     { "requests of equal rank come in the order of the list", 0, { { 0, 2, 0 } },
@@ -421,7 +424,7 @@ static void accounts_come_and_go(void) {
     turns_leave(&turns, 9, 30);
     turns_move_clock(&turns, 1000);
     CHECK(turns_enter(&turns, 9, &err) && account_of(9) == turns.clock,
-        "a caller whose account was behind the clock does not begin at it: %g, the clock %g",
+        "a returning caller's account is not raised to the clock: it is %g, the clock %g",
         account_of(9), turns.clock);
     turns_leave(&turns, 9, 0);
     turns_leave(&turns, 8, 0);
@@ -432,7 +435,7 @@ static void accounts_come_and_go(void) {
     }
     CHECK(turns.count == CALLERS_REMEMBERED_MAX + 1 && account_of(7) == 50 &&
               account_of(99 + 3 * CALLERS_REMEMBERED_MAX) > 0 && account_of(100) == -1,
-        "%d are known", turns.count);
+        "the wrong callers are remembered, or too many or few: %d", turns.count);
     turns_leave(&turns, 7, 0);
     CHECK(turns.count == 0, "%d callers are remembered without any request", turns.count);
     turns_finish(&turns);
@@ -441,14 +444,15 @@ static void accounts_come_and_go(void) {
 static void equal(const char *what, struct summary a, struct summary b) {
     CHECK(a.mean == b.mean && a.p95 == b.p95 && a.short_p95 == b.short_p95 &&
               a.long_p95 == b.long_p95 && a.per_second == b.per_second,
-        "%s: mean %g and %g, p95 %g and %g", what, a.mean, b.mean, a.p95, b.p95);
+        "%s: without turns and with them, the mean is %g and %g, p95 %g and %g", what, a.mean,
+        b.mean, a.p95, b.p95);
 }
 
 /* With one caller, all waits are exactly the same with turns as without. If each request has a
- * caller of its own, waits are nearly the same, except on a device that gains from wider calls.
- * There short requests may wait up to twice as long, because two evaluations are done while the
- * clock that ages a rank advances by one. (In the studio, ranks count the seconds of such
- * calls.) */
+ * caller of its own, waits are nearly the same, except on a device where wider calls take less time
+ * per image. On such a device, short requests may wait up to twice as long. It does about two
+ * evaluations per unit of time: the clock of the turns counts evaluations, but ranks age by time.
+ * (In the studio, the work in a rank is also given as time, at the speed of recent calls.) */
 static void turns_cost_nothing(void) {
     for (int gains = 0; gains < 2; gains++) {
         struct load load = { .gain = 0.6 * gains, .width = gains ? 8 : 1, .requests = 30000 };
@@ -522,9 +526,9 @@ static double times_alone(struct flood f) {
 
 /* Beside one flooding caller, a request takes about twice as long as alone. Beside three it takes a
  * little more than four times as long, because the work already done for the request's caller
- * counts against it. On a device that gains from wider calls, a request takes hardly longer than if
- * each of its calls were a full one. */
-static void a_flood_is_the_flooders(void) {
+ * counts against it. On a device where wider calls take less time per image, a request takes hardly
+ * longer than if each of its calls were a full one. */
+static void a_flood_takes_one_caller_s_share(void) {
     static const int sizes[] = { SHORT, 12, LONG, 100 };
     const struct load full = { .gain = 0.6 };
     for (int i = 0; i < 4; i++)
@@ -541,14 +545,15 @@ static void a_flood_is_the_flooders(void) {
                 f.callers = 1;
                 f.each = 64;
                 const double wide_of_one = times_alone(f);
-                printf("a flood of %d evaluations each, one of %d asks, pause %d: %.2f times alone "
-                       "(%.1f without turns), beside three floods %.2f, in wide calls %.2f, in "
-                       "those beside one %.2f\n",
+                printf("requests of %d evaluations flood the queue; requests of another caller "
+                       "have %d, pause %d, and take %.2f times as long as alone (%.1f without "
+                       "turns), beside three flooding callers %.2f, in wide calls beside three "
+                       "%.2f, in wide calls beside one %.2f\n",
                     f.size, f.asks, pause, ours, before, three, wide, wide_of_one);
                 CHECK(ours <= 2.1, "the request takes %.2f times as long as alone", ours);
                 CHECK(f.size > f.asks || before >= 10,
-                    "without turns the wait is only %.1f times that alone, so this test proves "
-                    "nothing",
+                    "without turns the request takes only %.1f times as long as alone, so this "
+                    "test proves nothing",
                     before);
                 CHECK(three <= 5,
                     "beside three floods the request takes %.2f times as long as alone", three);
@@ -601,12 +606,12 @@ static void nobody_starves(void) {
                 const double done = under_siege(AGEING, sizes[i], priority, limits[k], 10 * bound);
                 const double turned = under_siege(TURNS, sizes[i], priority, limits[k], 10 * bound);
                 CHECK(done <= bound && turned <= bound,
-                    "%d evaluations, priority %d, %d there: done after %g, by turns after %g, the "
-                    "bound is %g",
+                    "a request of %d evaluations, priority %d, with at most %d requests present: "
+                    "done after %g, with turns after %g, but at most %g is allowed",
                     sizes[i], priority, limits[k], done, turned, bound);
                 if (priority == 0)
-                    printf("%d evaluations among %d short ones that never end: done after %g, the "
-                           "bound is %g\n",
+                    printf("a request of %d evaluations, while short requests keep arriving, with "
+                           "at most %d requests present: done after %g, at most %g is allowed\n",
                         sizes[i], limits[k], done, bound);
             }
     CHECK(under_siege(LEAST_WORK, LONG, 0, 16, 1e5) == 1e5,
@@ -617,11 +622,11 @@ static void nobody_starves(void) {
 int main(void) {
     small_cases();
     beats_one_at_a_time();
-    gains_where_the_device_does();
+    wide_calls_raise_throughput();
     small_turns();
     accounts_come_and_go();
     turns_cost_nothing();
-    a_flood_is_the_flooders();
+    a_flood_takes_one_caller_s_share();
     nobody_starves();
     return check_done();
 }

@@ -40,7 +40,7 @@ static void weights_match_fused(struct checkpoint *c) {
                   checkpoint_tensor(c, which, name, weight_shape(weight, shape), shape, &t, &err),
             "%s: %s", name, err.message);
         const int64_t columns = tensor_elements(&t) / n;
-        CHECK(t.dtype == DTYPE_F16, "%s stays f16", name);
+        CHECK(t.dtype == DTYPE_F16, "%s is not f16 any more", name);
         double *probe = malloc((size_t)columns * sizeof(*probe));
         float *weights = malloc((size_t)(n * columns) * sizeof(*weights));
         convert_elements(weights, DTYPE_F32, t.data, t.dtype, n * columns);
@@ -61,7 +61,8 @@ static void weights_match_fused(struct checkpoint *c) {
         free(probe);
     }
     CHECK(compared > 20, "%d weights compared", compared);
-    printf("%d merged weights are diffusers' fused ones to %.1e\n", compared, worst);
+    printf("%d merged weights: their products differ by at most %.1e from those of diffusers\n",
+        compared, worst);
 }
 
 static bool same_file(const char *a, const char *b, const char *name) {

@@ -3,11 +3,11 @@ missing figure is printed as a dash."""
 
 import statistics
 
-# Multiplications and additions of one UNet step with two rows and of one decode, as the plain
-# algorithm counts them (not as a faster algorithm would).
+# Floating-point operations, in units of 1e12, of one UNet step with two rows and of one decode. The
+# operations of the plain algorithms are counted, whatever algorithms a peer uses.
 STEP_TFLOP, DECODE_TFLOP = 1.6065, 2.5145
 ACTIONS = ("step", "decode")
-OLD = "latentd-old"  # the additional peer of --old
+OLD = "latentd-old"  # the peer that --old adds: an older build of latentd
 # Limits for latentd, (step, decode): how many times as fast as OpenVINO it must be. For bf16 they
 # depend on the processor's bf16 instructions; "" means that it has none. For f32 they are the same
 # on every processor.
@@ -158,11 +158,11 @@ def report(run):
         "",
     ]
     if run["state"] != "complete":
-        lines += [f"**Not complete: {run['state']}.** What follows was measured by then.", ""]
+        lines += [f"**Not complete: {run['state']}.** The figures below were measured before that.", ""]
     lines += [
         "512x512, classifier-free guidance (two rows a step), 77 tokens a row, random weights of "
-        f"realistic scale, median of {run['rounds']} interleaved rounds (least to most); the first "
-        "call after loading stands apart. GFLOP/s counts the plain algorithm's operations (1.6065 "
+        f"realistic scale, median of {run['rounds']} interleaved rounds (smallest to largest); the "
+        "first call after loading is not among them. GFLOP/s counts the plain algorithm's operations (1.6065 "
         "TFLOP a step, 2.5145 a decode). Ready: process start to the end of the first step.",
         "",
         "| | asked for | runs as | s per step | GFLOP/s | first step | s per decode | GFLOP/s "
@@ -175,12 +175,13 @@ def report(run):
         lines[-1] += "something else, and the bars for bf16 mean little here; compare in f32."
     ratios, old = ratio_rows(results), old_rows(results)
     if ratios:
-        lines += ["", "latentd in the same dtype is this many times as fast, and needs this many "]
-        lines[-1] += "times less memory:"
-        lines += ["", "| than | step | decode | memory |", "|---|---|---|---|", *ratios]
+        lines += ["", "latentd compared with each peer in the same dtype: how many times as fast it is, and how "]
+        lines[-1] += "many times as much memory the peer needs:"
+        lines += ["", "| peer | step | decode | memory |", "|---|---|---|---|", *ratios]
     if old:
-        lines += ["", "The older build's seconds in this one's (least to most of a round's two calls, "]
-        lines[-1] += "taken one after the other); over 1 is a gain:"
+        lines += ["", "The older build's times and memory as multiples of those of this build (smallest to "]
+        lines[-1] += "largest of the rounds; in a round the builds run one right after the other). Above 1, this "
+        lines[-1] += "build is better:"
         lines += ["", "| | step | decode | memory |", "|---|---|---|---|", *old]
     for g in run["generate"]:
         whose = "The older build's `latentd generate`" if g["peer"] == OLD else "`latentd generate`"

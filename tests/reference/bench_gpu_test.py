@@ -89,7 +89,7 @@ way = ("no overlap" if os.environ.get("LATENTD_CUDA_OVERLAP") == "0" else
 way, planted = way.replace(" ", "-"), os.environ.get("PLANTED", "none none").split()
 numbers = array.array("f", range(1, 65))
 if value("--device") == "cuda":
-    sys.stderr.write("cuda:0: kernels for 12 shapes as measured (tuner.txt)\n")
+    sys.stderr.write("cuda:0: kernels for 12 shapes are chosen by measurement (tuner.txt)\n")
     if planted[0] == way and planted[1] == "race":
         sys.stderr.write("model_tool: call 30 of 101 has other bits than the first, from element 0 on\n")
         sys.exit(1)

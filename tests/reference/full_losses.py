@@ -1,14 +1,14 @@
 """Writes tests/train/data/full_losses.json for tests/train/full_test.c: the first 20 losses of full
-fine-tunes in diffusers, how far they move when the start is moved by one rounding, and a few of the
-weights that are saved at the end (with EMA, the averaged weights).
+fine-tunes in diffusers, how much the losses change when all initial weights change by one rounding,
+and a few numbers of the weights that are saved at the end (with EMA, the averaged weights).
 
 usage: python tests/reference/full_losses.py [NAME...]     (names of cases; the other cases keep
 their recordings)
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0; float32 on the CPU, "bf16" in autocast)
 
 The loop is that of train_text_to_image.py. Its random numbers are drawn as train_losses.py
-describes. The UNet is the bundled checkpoint's, or
-one of SD-2's kind whose weights follow from their names (small_models.py).
+describes. The UNet is that of the bundled checkpoint. The case "sd2" has a small UNet with the
+structure of SD-2 instead; its weights are computed from their names (small_models.py).
 """
 
 import contextlib

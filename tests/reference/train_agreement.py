@@ -6,12 +6,13 @@ usage: python tests/reference/train_agreement.py BUILD [CASE...]
 
 1. Schedules, loss scalers, averages, min-SNR weights, draws, orders, factors and optimizer: the
    numbers of training.py are computed again, and the tests of tests/train compare latentd's with them.
-2. Accumulation windows: those of accelerate's own Accelerator, compared with the rule of the loop
-  below.
+2. Accumulation windows: after which batches accelerate's Accelerator lets the optimizer step,
+  compared with the rule of train_losses.py (ends_window).
 3. latentd and diffusers + peft train 200 steps of each case of train_losses.py on the same
-  pictures. Then each draws latents with its own adapter. They may differ by 1e-2, or by ten times
-  the distance that the reference's latents move when its first factors move by one rounding.
-  latentd's adapter is also loaded into diffusers, and must give latentd's latents there up to 1e-3.
+  pictures. Then each draws latents with the adapter that it trained. The two results may differ by
+  1e-2, or if that is more, by ten times the change in the reference's latents when the initial
+  values of its factors change by one rounding. latentd's adapter is also loaded into diffusers; the
+  latents drawn there may differ from those of latentd by 1e-3.
 """
 
 import json
@@ -88,8 +89,8 @@ def windows_agree():
             rule = [train_losses.ends_window(i, batches, accumulation) for i in range(batches)] * 2
             compared += len(rule)
             different += sum(a != b for a, b in zip(rule, windows_of_accelerate(batches, accumulation)))
-    print(f"accumulation   {compared} batches in epochs of 1 to 8, windows of 1 to 5: {different} end otherwise "
-          "than accelerate's")
+    print(f"accumulation   {compared} batches in epochs of 1 to 8, windows of 1 to 5: at {different} of them "
+          "the rule and accelerate disagree on whether a window ends")
     return different
 
 
@@ -156,10 +157,11 @@ def adapters_agree(build, folder, name):
                    for part in (slice(0, 20), slice(20, None)))
     bar = max(BAR, 10 * own)
     met = difference <= bar and loaded <= LOADED_BAR
-    print(f"{name:7} losses of steps 1 to 20: {first:.1e}, to {STEPS}: {last:.1e}; "
-          f"latents {difference:.1e} (bar {bar:.1e}; one rounding moves the reference by {own:.1e}, the adapter moves "
-          f"them by {relative(reference, draw()):.2f}), of the file loaded in diffusers {loaded:.1e} (bar "
-          f"{LOADED_BAR:g}): {'met' if met else 'MISSED'}", flush=True)
+    verdict = "met" if met else "MISSED"
+    print(f"{name:7} the losses of steps 1 to 20 differ by {first:.1e}, those to {STEPS} by {last:.1e}; "
+          f"the latents by {difference:.1e} (at most {bar:.1e} is allowed; one rounding changes the reference "
+          f"by {own:.1e}, the adapter by {relative(reference, draw()):.2f}); with latentd's file in diffusers, the "
+          f"latents differ from those of latentd by {loaded:.1e} (at most {LOADED_BAR:g}): {verdict}", flush=True)
     return not met or len(ours_losses) != STEPS
 
 

@@ -1,11 +1,12 @@
 /* attention in f32 multiply-adds: for f32, for causal masks (the text encoder's 77 tokens, where a
  * product with a masked value must not even be computed: 0 * inf), and for everything that the
- * tensor cores' kernels do not support. Takes any head size, step and address.
+ * kernels on tensor cores do not support. Supports every head size, stride and alignment.
  *
- * A block takes 32 queries, four per warp, and walks over the keys in blocks of 32: lane j has the
- * scores of key j, and then channels j, j + 32, ... of the sums. Channels pass through shared
- * memory 64 at a time, so that its size does not depend on the head's. Heads above 512 channels are
- * cut into slices of 512, and each block computes the scores again.
+ * A block computes 32 queries, four per warp, and goes through the keys 32 at a time. Lane j
+ * computes the scores of key j; then it adds to output channels j, j + 32, ... of the warp's
+ * queries. Channels pass through shared memory 64 at a time, so that its size does not depend on
+ * the head size. Heads with more than 512 channels are cut into slices of 512 output channels; each
+ * slice has its own blocks, which compute the scores again.
  */
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"

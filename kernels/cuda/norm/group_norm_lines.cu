@@ -1,10 +1,10 @@
 /* group_norm of 16-bit images that reads whole pixels, in words of 16 bytes. Like the second way of
  * group_norm.cu, it has two kernels.
  *
- * A group of 10 channels is 20 bytes of each pixel. A block that reads one group only uses words of
- * 4 bytes, and memory moves more than the block needs. Here a thread always reads the same 8
- * channels, whatever groups they belong to, and sums each channel separately. Sums of groups are
- * made at the end, from the block's sums.
+ * A group of 10 channels is 20 bytes of each pixel. A block that reads a single group has to use
+ * words of 4 bytes, and memory transfers more bytes than the block needs. Here a thread always
+ * reads the same 8 channels, whatever groups they belong to, and sums each channel separately. Sums
+ * of groups are made at the end, from the block's sums.
  *
  * The first kernel writes the sums of pieces of the image to the workspace; the pieces depend on
  * the row's shape only. Every block of the second kernel adds all of them in the same order. The

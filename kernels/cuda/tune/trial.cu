@@ -137,7 +137,8 @@ bool trial_weight(struct trial *trial, int64_t n, int64_t k, bool is_conv, enum 
     const int64_t from = 54321 * trial->weight_count;
     bool ok = table && make_pattern(err);
     if (ok && (!weight || !bias))
-        ok = error_set(err, ERROR_NO_MEMORY, "no memory for a weight of %lld", (long long)count);
+        ok = error_set(
+            err, ERROR_NO_MEMORY, "no memory for a weight of %lld values", (long long)count);
     if (ok) {
         fill(weight, count, from, 1.0f / sqrtf((float)(k * side * side)));
         fill(bias, n, from + 12345, 1.0f);
@@ -308,8 +309,8 @@ static void judge(
     else if (!(out->error <= allowed))
         snprintf(out->why, sizeof(out->why), "error %.3g, allowed %.3g", out->error, allowed);
     else if (!(d->worst <= 16 * allowed * typical))
-        snprintf(
-            out->why, sizeof(out->why), "one element is off by %.3g of %.3g", d->worst, typical);
+        snprintf(out->why, sizeof(out->why),
+            "one element differs by %.3g, typical elements are %.3g", d->worst, typical);
     else
         out->verdict = TUNER_RIGHT;
 }
@@ -360,8 +361,9 @@ static bool kept_fill(const struct problem *p, int64_t rows, struct error *err) 
            t->run(p->shape, t->candidates(p->shape) - 1, &kept.trial, rows, &kept.plain.y, err);
 }
 
-/* Prepares for the most rows that were noted, and for at least TRIAL_ROWS. If there is too little
- * memory for that, prepares for TRIAL_ROWS only. */
+/* Makes what the problem's candidates share, unless it is already there. The operands have the
+ * largest number of rows that was noted for the problem, or TRIAL_ROWS if that is more. If there is
+ * too little memory for that, they have TRIAL_ROWS, unless the smallest noted number is larger. */
 static bool kept_prepare(const struct problem *p, struct error *err) {
     const int64_t fewest = p->rows_min ? p->rows_min : 2, most = p->rows_max ? p->rows_max : fewest;
     int64_t rows = most > TRIAL_ROWS ? most : TRIAL_ROWS;
@@ -506,8 +508,8 @@ static bool check_rows(
     return true;
 }
 
-/* Checks the whole batch against the plainest kernel's result, the guards, and that a row does not
- * depend on the others. */
+/* Compares the result of the whole batch with that of the plainest kernel. Checks that nothing was
+ * written outside the result, and that the bits of the first row do not depend on the batch. */
 static bool check(
     const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
     const struct tunable *t = p->tunable;

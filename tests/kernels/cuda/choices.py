@@ -51,7 +51,7 @@ with open(cache, encoding="utf-8") as f:
     lines = f.read().splitlines()
 check(len(lines) > 2, f"latentd tune kept {len(lines) - 2} choices")
 for name, text in programs():
-    found = re.search(r"kernels for (\d+) shapes as measured \((.*)\)", text)
+    found = re.search(r"kernels for (\d+) shapes are chosen by measurement \((.*)\)", text)
     check(bool(found) and found.groups() == (str(len(lines) - 2), cache),
           f"{name}: {found[0] if found else text[:500]}")
 ours = re.search(r"gemm_mma\.cu [0-9a-f]{8}", lines[0])[0]
@@ -61,5 +61,5 @@ with open(cache, "w", encoding="utf-8") as f:
 refusal = f"{cache}: ignored, it was measured with gemm_mma.cu 01234567; this is {ours}"
 for name, text in (*programs(), ("latentd tune", said(*TUNE, "--minutes", "0.001"))):
     check(refusal in text, f"{name}: {refusal if refusal in text else text[:500]}")
-    check("shapes as measured" not in text, f"{name} uses none of it")
+    check("shapes are chosen by measurement" not in text, f"{name} uses none of it")
 sys.exit(failed != 0)

@@ -150,7 +150,7 @@ static void a_dialect_has_errors_of_its_own(void) {
 
 /* The openai package retries after a 409 and after every status above 499, unless a header tells it
  * not to. */
-static void what_would_be_refused_again_says_so(void) {
+static void clients_are_told_not_to_retry_lasting_errors(void) {
     static const struct {
         enum error_code code;
         const char *again;
@@ -202,6 +202,6 @@ int main(void) {
     no_memory_for_the_answer_is_a_500();
     a_route_s_headers_replace_the_usual_ones();
     a_dialect_has_errors_of_its_own();
-    what_would_be_refused_again_says_so();
+    clients_are_told_not_to_retry_lasting_errors();
     return check_done();
 }

@@ -1,8 +1,9 @@
-"""Measures how long it takes over HTTP until a LoRA of rank 16 can be used. This is the time
-from the last byte of a PUT to its answer, without the fsync, plus the time that the first
-request with the LoRA takes longer than the second. The limit is 50 ms for a checkpoint of
-SD-1.5's size, where the LoRA file has 6.4 MB. usage: put_bench.py LATENTD MODEL [TIMES
-[SERVE_OPTION...]]"""
+"""Measures how soon a LoRA of rank 16 can be used after a client has sent it over HTTP. The result
+is the sum of two times. The first runs from the last byte of the PUT to its answer, without the time
+of the fsync. The second is how much longer the first request with the LoRA takes than the same
+request again. The limit is 50 ms for a checkpoint of SD-1.5's size, where the LoRA file has 6.4 MB.
+
+usage: put_bench.py LATENTD MODEL [TIMES [SERVE_OPTION...]]"""
 import json
 import os
 import statistics

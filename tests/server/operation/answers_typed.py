@@ -139,5 +139,6 @@ documented = {(method.upper(), path, status) for path, item in DOCUMENT["paths"]
               for method, said in item.items() for status in said["responses"] if not status.endswith("XX")}
 check(documented == set(seen),
       f"documented answers that no test got: {sorted(documented - set(seen))}")
-print(f"{sum(seen.values())} answers, {len(seen)} kinds of {len(documented)}")
+print(f"{sum(seen.values())} answers, with {len(seen)} of {len(documented)} documented combinations of method, path "
+      "and status")
 done()

@@ -33,7 +33,7 @@ static void check_picture(const struct picture *picture, int width, int height, 
     CHECK_STRING(got, want);
 }
 
-static void pictures_are_pillows(void) {
+static void pictures_match_pillow(void) {
     static const struct {
         struct sdapi_upscale upscale;
         int width, height;
@@ -87,10 +87,10 @@ static void pictures_are_pillows(void) {
         free(text);
         picture_finish(&out);
     }
-    printf("%zu pictures: Pillow's bytes\n", sizeof(rows) / sizeof(rows[0]));
+    printf("%zu pictures have the bytes that Pillow makes\n", sizeof(rows) / sizeof(rows[0]));
 }
 
-static void nearest_is_pillows(void) {
+static void nearest_matches_pillow(void) {
     static const struct {
         int width, height;
         const char *digest;
@@ -109,9 +109,9 @@ static void nearest_is_pillows(void) {
     }
 }
 
-/* AUTOMATIC1111's resize mode 2, and diffusers' "fill". (64, 64) leaves an even rest, (80, 81) an
- * odd one. */
-static void fill_is_pillows(void) {
+/* AUTOMATIC1111's resize mode 2, and diffusers' "fill". At 64x64, 15 lines have to be filled in (an
+ * odd number), at 80x81 they are 20 (an even number). */
+static void fill_matches_pillow(void) {
     static const struct {
         int width, height;
         const char *digest;
@@ -135,10 +135,11 @@ static void fill_is_pillows(void) {
     struct error err = { 0 };
     CHECK(picture_create(400, 1, 1, &thin, &err) &&
               picture_resize_to_fill(&thin, 64, 64, &out, &err) && out.height == 64,
-        "a picture that would be less than a pixel high is not filled up to the size");
+        "a picture that would shrink to less than a pixel of height is not resized and filled");
     picture_finish(&thin);
     picture_finish(&out);
-    printf("%zu filled pictures: Pillow's bytes\n", sizeof(rows) / sizeof(rows[0]));
+    printf(
+        "%zu filled pictures have the bytes that Pillow makes\n", sizeof(rows) / sizeof(rows[0]));
 }
 
 static void sizes_have_limits(void) {
@@ -160,9 +161,9 @@ static void sizes_have_limits(void) {
 
 int main(void) {
     make_noise();
-    pictures_are_pillows();
-    nearest_is_pillows();
-    fill_is_pillows();
+    pictures_match_pillow();
+    nearest_matches_pillow();
+    fill_matches_pillow();
     sizes_have_limits();
     picture_finish(&noise);
     return check_done();

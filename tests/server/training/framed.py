@@ -1,7 +1,9 @@
 """Makes share/pictures/framed, the training pictures of README and docs/training.md: twenty
-scenes drawn by the bundled checkpoint, each in a green frame, and their captions. usage:
-framed.py EXECUTABLE MODEL FOLDER (build/latentd share/tiny-sd share/pictures/framed) Needs
-Pillow; training_walk.py, which draws scenes that were held out, needs only `scenes`."""
+scenes drawn by the bundled checkpoint, each in a green frame, and their captions. This needs
+Pillow. training_walk.py imports `scenes` to draw the held-out scenes; that does not need Pillow.
+
+usage: framed.py EXECUTABLE MODEL FOLDER
+(framed.py build/latentd share/tiny-sd share/pictures/framed)"""
 import io
 import os
 import random
