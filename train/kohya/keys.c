@@ -20,7 +20,7 @@
 
 #define UNSENT "nothing is sent anywhere"
 #define METADATA "the adapter's metadata is that of latentd's jobs"
-#define ONE_PROCESS "a job is one process; the numbers are the same"
+#define WHOLE_MODEL "each process keeps the whole model; the numbers are the same"
 #define NOT_READ "train_network.py does not read it"
 #define NO_FP8 "there are no operations on fp8"
 #define FROM_ZERO "a job begins at step 0, or goes on from a checkpoint in its own folder"
@@ -138,9 +138,9 @@ const struct kohya_key kohya_keys[] = {
     REFUSED(F, full_fp16, "[false]", "what is trained has 32 bits"),
     REFUSED(F, full_bf16, "[false]", "what is trained has 32 bits"),
     REFUSED(F, fp8_base, "[false]", NO_FP8),
-    NOTED(F, ddp_timeout, ONE_PROCESS),
-    NOTED(F, ddp_gradient_as_bucket_view, ONE_PROCESS),
-    NOTED(F, ddp_static_graph, ONE_PROCESS),
+    NOTED(F, ddp_timeout, WHOLE_MODEL),
+    NOTED(F, ddp_gradient_as_bucket_view, WHOLE_MODEL),
+    NOTED(F, ddp_static_graph, WHOLE_MODEL),
     REFUSED(F, clip_skip, "[1]", "captions are encoded by the text encoder's last layer"),
     NOTED(F, logging_dir, "event files for TensorBoard are in the job's folder"),
     REFUSED(F, log_with, "[\"tensorboard\"]", UNSENT),
@@ -178,14 +178,14 @@ const struct kohya_key kohya_keys[] = {
     REFUSED(F | S, conditioning_data_dir, "[]", "this is no training of a ControlNet"),
     REFUSED(F, masked_loss, "[false]", NO_MASKED_LOSS),
     /* add_deepspeed_arguments */
-    NOTED(F, deepspeed, ONE_PROCESS),
-    NOTED(F, zero_stage, ONE_PROCESS),
-    NOTED(F, offload_optimizer_device, ONE_PROCESS),
-    NOTED(F, offload_optimizer_nvme_path, ONE_PROCESS),
-    NOTED(F, offload_param_device, ONE_PROCESS),
-    NOTED(F, offload_param_nvme_path, ONE_PROCESS),
-    NOTED(F, zero3_init_flag, ONE_PROCESS),
-    NOTED(F, zero3_save_16bit_model, ONE_PROCESS),
+    NOTED(F, deepspeed, WHOLE_MODEL),
+    NOTED(F, zero_stage, WHOLE_MODEL),
+    NOTED(F, offload_optimizer_device, WHOLE_MODEL),
+    NOTED(F, offload_optimizer_nvme_path, WHOLE_MODEL),
+    NOTED(F, offload_param_device, WHOLE_MODEL),
+    NOTED(F, offload_param_nvme_path, WHOLE_MODEL),
+    NOTED(F, zero3_init_flag, WHOLE_MODEL),
+    NOTED(F, zero3_save_16bit_model, WHOLE_MODEL),
     REFUSED(F, fp16_master_weights_and_gradients, "[false]", "what is trained has 32 bits"),
     /* add_optimizer_arguments */
     READ(F, optimizer_type, "optimizer and use_8bit_adam"),

@@ -62,7 +62,7 @@ static const struct {
     { LION, "decoupled_weight_decay", "[false]", "it is not implemented" },
     { ADAFACTOR, "eps", "[[1e-30, 0.001]]", "Adafactor's are fixed" },
     { ADAFACTOR, "beta1", "[null]", "Adafactor has no first moment here" },
-    { PRODIGY, "fsdp_in_use", "[false]", "a job is one process" },
+    { PRODIGY, "fsdp_in_use", "[false]", "each process keeps the whole model" },
     { PRODIGY, "slice_p", "[1]", "it is not implemented" },
 };
 
