@@ -47,6 +47,7 @@ FIELDS = [
     ({"dataset": "dangling"}, 400, "dataset", "that is there"),
     ({"with_prior_preservation": True, "class_prompt": "x", "class_data_dir": "linked_out"}, 400, "class_data_dir",
      "leads out of it"),
+    ({"data_parallel": "sum"}, 400, "data_parallel", '"share"'),
     ({"max_train_steps": None}, 400, "max_train_steps", "num_train_epochs"),
     ({"max_train_steps": -3}, 400, "max_train_steps", "from 0"),
     ({"max_train_steps": 1.5}, 400, "max_train_steps", "an integer"),
